@@ -14,7 +14,7 @@ def _descriptors() -> set[int]:
 
 @pytest.fixture(autouse=True)
 def _close_what_was_abandoned(tmp_path: Path) -> Iterator[None]:
-    """Close files of the test's own; another thread of this process may have opened something else meanwhile."""
+    """Close only the test's own files; another thread of this process may have opened others meanwhile."""
     before = _descriptors()
     yield
     for fd in _descriptors() - before:

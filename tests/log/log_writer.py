@@ -126,7 +126,7 @@ class ModelLog:
         return results
 
     def expected_producers(self) -> ProducerState:
-        """Return the producer state that the acknowledged batches make."""
+        """Return the producer state after the acknowledged batches."""
         state = ProducerState()
         for data in self.acknowledged:
             for _, header in batch_headers(data):
@@ -153,7 +153,7 @@ class ModelLog:
 
 
 def check_indexes(directory: Path, log: PartitionLog) -> None:
-    """Check that every index entry names a batch that is there, and that both indexes ascend."""
+    """Check that every index entry refers to an existing batch, and that both indexes ascend."""
     for info in log.segments():
         data = (directory / f"{info.base_offset:020d}.log").read_bytes()
         headers: dict[int, BatchHeader] = dict(batch_headers(data))

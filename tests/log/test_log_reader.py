@@ -61,7 +61,7 @@ def content(found: FileSlice) -> bytes:
 
 
 def expected(model: ModelLog, offset: int, max_bytes: int, segment_ends: set[int], limit: int) -> list[bytes]:
-    """Return the batches that a fetch gets: from the one with `offset`, up to a segment's end or the size."""
+    """Return the batches of a fetch: from the one with `offset`, up to a segment's end or the size."""
     parts: list[bytes] = []
     for data in model.acknowledged:
         ((_, header),) = batch_headers(data)
@@ -155,7 +155,7 @@ def test_a_follower_needs_no_system_call(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_segments_that_retention_took(tmp_path: Path) -> None:
-    """Offsets below are out of range, the rest is still there."""
+    """Offsets below are out of range, the rest is still readable."""
     model = filled(tmp_path / "topic-0", 5)
     log = model.log
     assert log is not None
@@ -273,7 +273,7 @@ def test_no_timestamps_and_no_records(tmp_path: Path) -> None:
     assert finished(reader.offset_for_timestamp(0, 0, end(model))) is None
 
 
-#: Three records at 1000, 2000 and 3000 ms: where the first is at or after a time.
+#: Three records at 1000, 2000 and 3000 ms: the first one at or after a time.
 LOOK_UPS = {0: 0, 1000: 0, 1500: 1, 2500: 2, 3001: -1}
 
 
@@ -323,7 +323,7 @@ def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
 
 
 def test_look_ups_in_what_an_earlier_version_has_stored(tmp_path: Path) -> None:
-    """It stored headers without the largest timestamp as they were."""
+    """It stored headers without the largest timestamp unchanged."""
     model = ModelLog(tmp_path / "topic-0", LogConfig())
     model.open()
     model.append([three_records(max_timestamp_ms=-1)], is_own=True)
@@ -432,7 +432,7 @@ def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(tmp_path: Path, m
     model.append([batch(3), memoryview(bytearray(bomb)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)], is_own=True)
     found = finished(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
     assert found is not None
-    assert found.offset == 4  # the second of its records, which could not be looked at
+    assert found.offset == 4  # the second of its records, which could not be read
 
 
 def test_a_batch_that_cannot_be_read_is_corrupt_and_only_where_it_matters(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def append(log: PartitionLog, records: int) -> None:
 
 
 def fill(directory: Path) -> list[Path]:
-    """Write a log of several segments, close it in order, and return its log files."""
+    """Write a log of several segments, close it cleanly, and return its log files."""
     manager = manager_of(directory)
     append(manager.open(NAME, SMALL, None), RECORDS)
     manager.close()
@@ -143,7 +143,7 @@ def test_a_log_without_its_last_segment_uses_no_offset_twice(tmp_path: Path, cap
 
 
 def test_gaps_of_a_compacted_log_are_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whether it is compacted now, or was until its policy changed."""
+    """Whether it is compacted now, or was before its policy changed."""
     paths = fill(tmp_path)
     remove_segment(paths[2])
     manager = manager_of(tmp_path)

@@ -82,7 +82,7 @@ def test_a_state_that_is_read_again_and_again_is_like_one_that_never_was(
 
 
 def test_nothing_is_unpacked_before_somebody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither for the transactions that are open, nor to forget producers, nor for the next snapshot."""
+    """Neither for open transactions, nor to expire producers, nor for the next snapshot."""
     monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 40)
     state = ProducerState()
     for offset in range(100):

@@ -36,7 +36,7 @@ class Producers:
         self.end = 0
 
     def send(self, sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 7) -> int:
-        """Return the verdict, or for a duplicate minus the first offset that it had, minus 1000."""
+        """Return the verdict, or for a duplicate minus its first offset, minus 1000."""
         verdict = self.state.judge(producer_id, epoch, sequence, count - 1, 0)
         if verdict == 0:
             self.state.append(header(sequence, count, epoch, producer_id), self.end, count - 1, 5)

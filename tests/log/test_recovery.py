@@ -63,7 +63,7 @@ def test_cut_at_every_byte(tmp_path: Path, quarter: int) -> None:
 
 
 def test_a_corrupt_batch_ends_the_log(tmp_path: Path) -> None:
-    """One bit is turned anywhere but in the base offset and the leader epoch, which no checksum covers."""
+    """One bit is flipped anywhere but in the base offset and the leader epoch, which no checksum covers."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)

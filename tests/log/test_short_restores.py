@@ -65,7 +65,7 @@ def commit_fails(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[dict[str, int]]:
-    """Count the calls of these functions of the system."""
+    """Count the calls of these system functions."""
     counts = dict.fromkeys(names, 0)
 
     def counting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,7 +145,7 @@ def test_an_index_of_very_many_aborted_transactions_is_cut_with_few_looks(
 
 @pytest.mark.parametrize("shift", range(0, 180, 7))
 def test_markers_are_read_wherever_what_is_read_at_a_time_ends(tmp_path: Path, shift: int) -> None:
-    """Also one of which only the header has been read with the batches before it."""
+    """Also a marker whose header alone was read together with the batches before it."""
     path = tmp_path / "log"
     marker = bytes(end_transaction_marker(7, 1, 3, False, TIMESTAMP_MS))
     filler = bytes(batch(1, size=HEADER_CHUNK_BYTES - 3 * len(marker) + shift))

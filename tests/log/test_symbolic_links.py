@@ -71,7 +71,7 @@ def test_no_small_file_is_written_through_a_link(tmp_path: Path, pattern: str) -
     decoys = [replace_by_link(path, tmp_path / "decoys") for path in paths]
     before = [decoy.read_bytes() for decoy in decoys]
     manager = LogManager(data_dir, FakeClock(wall_ms=TIMESTAMP_MS), 86_400_000)
-    # A link in the place of a lock or of a temporary file is an error.
+    # A link in place of a lock or a temporary file is an error.
     with suppress(OSError):
         log = manager.open(NAME, SMALL, None)
         assert log_bytes(data_dir / "t-0") == content == read_everything(data_dir / "t-0", end_of(log))

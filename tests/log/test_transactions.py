@@ -238,7 +238,7 @@ def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_readers_see_what_is_committed_whatever_is_interleaved(tmp_path: Path) -> None:
-    """Producers, markers, rolls, replacements and restarts in any order, against the plain list of batches."""
+    """Producers, markers, rolls, replacements and restarts in any order, compared with the plain list of batches."""
     numbers = random.Random(random_seed())
     for run in range(8):
         config = LogConfig(internal_segment_bytes=numbers.choice([500, 900, 3000]), index_interval_bytes=150)
@@ -347,7 +347,7 @@ def test_a_durable_index_that_makes_no_sense_is_made_anew(
 
 
 def test_an_unpublished_entry_is_never_believed(tmp_path: Path) -> None:
-    """A killed owner's entry for an abort that did not happen must not hide the commit that did."""
+    """A killed owner's entry for an abort that did not happen must not hide the later commit."""
     model = open_log(tmp_path / "t", ONE_SEGMENT)
     log = model.log
     assert log is not None
@@ -442,7 +442,7 @@ def test_transactions_that_span_segments(tmp_path: Path) -> None:
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort"]), st.integers(0, 1)), max_size=40)
 )
 def test_open_transactions_are_ascending(steps: list[tuple[int, str, int]]) -> None:
-    """The first of the open transactions is the earliest: no other is looked at."""
+    """The first open transaction is the earliest: no other is read."""
     state = ProducerState()
     for offset, (producer_id, kind, bump) in enumerate(steps):
         entry = state.get(producer_id)

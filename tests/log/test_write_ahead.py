@@ -70,7 +70,7 @@ def written(tmp_path: Path) -> Written:
 
 
 def calls(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
-    """Return how many bytes each call of one of `os` from here on writes."""
+    """Return a list that collects the bytes written by each later call of a function of `os`."""
     real: Callable[..., int] = getattr(os, name)
     sizes: list[int] = []
 
@@ -165,7 +165,7 @@ def test_it_is_written_in_a_new_segment_if_it_does_not_fit(tmp_path: Path) -> No
 
 
 def test_a_roll_that_is_staged_meanwhile(tmp_path: Path) -> None:
-    """The next segment does not exist before that has been committed."""
+    """The next segment does not exist before the commit."""
     written = Written(tmp_path, internal_segment_bytes=4250)
     next(written.steps)
     own = batch(1, 4150)
@@ -188,7 +188,7 @@ def test_the_next_one_does_not_go_over_one_that_is_staged(written: Written) -> N
 
 
 def test_a_roll_meanwhile(written: Written) -> None:
-    """As for the cleaner, when a segment is too old."""
+    """For example for the cleaner, when a segment is too old."""
     next(written.steps)
     assert written.log.roll()
     list(written.steps)

@@ -95,7 +95,7 @@ def consume(reader: LogReader, stable: int, end: End, max_bytes: int, start: int
 
 
 def index_entries(directory: Path) -> list[Aborted]:
-    """Return the entries of all `.txnindex` files in order, read apart from the code that writes them."""
+    """Return the entries of all `.txnindex` files in order, parsed independently of their writer."""
     entries = []
     for path in sorted(directory.glob("*.txnindex")):
         content = path.read_bytes()
