@@ -12,7 +12,7 @@ from tests.support.stepped_broker import SteppedBroker
 
 @pytest.fixture
 def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
-    """Yield two handlers and a controller that are turned by hand, with a topic of four partitions."""
+    """Yield two handlers and a controller run by the test, with a topic of four partitions."""
     broker = SteppedBroker(tmp_path)
     broker.create("topic", 4)
     yield broker
@@ -21,9 +21,9 @@ def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
 
 @pytest.fixture
 def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SteppedBroker]:
-    """Yield two handlers and a controller that are turned by hand, for groups and transactions.
+    """Yield two handlers and a controller run by the test, for groups and transactions.
 
-    A module's TOPICS are created, by name with their partitions; a test's parameter is settings of its own.
+    A module's TOPICS are created, by name with their partitions; a test's parameter contains its own settings.
     """
     topics = getattr(request.module, "TOPICS", {"topic": 4})
     with broker_with_groups(tmp_path, topics, getattr(request, "param", None)) as running:

@@ -186,7 +186,7 @@ def test_bad_changes_are_refused_and_change_nothing(
 def test_of_several_faults_kafkas_first_is_told(
     cluster: AdminCluster, resource: tuple[int, str], changes: Any, error: int, message: str
 ) -> None:
-    """Held against Apache Kafka 4.3.1, which has UNKNOWN_SERVER_ERROR for an unknown operation on a topic."""
+    """Compared with Apache Kafka 4.3.1, which has UNKNOWN_SERVER_ERROR for an unknown operation on a topic."""
     code, text = alter(cluster, *resource, *changes)
     assert code == error
     assert message in (text or "")
@@ -358,7 +358,7 @@ def test_levels_that_are_refused(cluster: AdminCluster, name: str, change: Any, 
 
 
 def test_a_logger_without_a_level_has_that_of_the_one_above(cluster: AdminCluster) -> None:
-    """KIP-412: levels are described for every logger, and forgotten by the next start alone."""
+    """KIP-412: levels are described for every logger, and reset only by the next start."""
 
     def levels() -> list[str | None]:
         entries = {each.name: each for each in describe(cluster, BROKER_LOGGER, "1").configs}

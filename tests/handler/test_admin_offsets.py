@@ -31,7 +31,7 @@ READ_COMMITTED = 1
 
 
 class Found(NamedTuple):
-    """As a log reader finds it."""
+    """The result of a log reader."""
 
     timestamp_ms: int
     offset: int
@@ -75,7 +75,7 @@ class ListReader:
 
 @pytest.fixture
 def cluster(cluster: AdminCluster) -> AdminCluster:
-    """Have a partition "orders-0" with records 3 to 9, one a second from 1,003,000 ms on; 8 and 9 not stable."""
+    """Return a cluster with "orders-0": records 3 to 9, one per second from 1,003,000 ms on; 8 and 9 not stable."""
     cluster.create("orders", 2)
     row = cluster.partition("orders").row
     cluster.publish(row, end=10, start=3, stable=8)

@@ -179,7 +179,7 @@ def test_one_bad_entity_keeps_no_other_from_its_quota(cluster: AdminCluster) -> 
 
 
 def test_largest_values_are_accepted(cluster: AdminCluster) -> None:
-    """Kafka's own default for a byte rate is the largest LONG, which as a double is one more."""
+    """Kafka's own default for a byte rate is the largest LONG, which is one more as a double."""
     assert alter(cluster, {"user": "a"}, {"producer_byte_rate": float(2**63 - 1)}) == (0, None)
     assert alter(cluster, {"ip": None}, {"connection_creation_rate": float(2**31 - 1)}) == (0, None)
     assert alter(cluster, {"user": "a"}, {"request_percentage": 0.01}) == (0, None)

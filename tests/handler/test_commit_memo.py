@@ -193,7 +193,7 @@ class Course:
 
 
 def _answered(broker: SteppedBroker, member: Member, version: int, values: dict[str, Any], shortly: bool) -> list[int]:
-    """Return the error codes of a commit, by the fast path if it can be, or else by the general path."""
+    """Return the error codes of a commit, by the fast path if possible, otherwise by the general path."""
     handler = broker.handler(0)
     path: GroupFastPath = handler._groups
     ways = path.ways
@@ -311,7 +311,7 @@ def test_commits_of_other_partitions_do_not_count_twice(broker: SteppedBroker, m
 
 
 def test_a_handler_that_has_read_its_groups_back_takes_the_short_way(broker: SteppedBroker, member: Member) -> None:
-    """As every handler does once the broker was started again."""
+    """Every handler reloads after a restart of the broker."""
     broker.replace(0)
     for offset in (1, 2, 3):
         with parsed() as parse:

@@ -116,13 +116,13 @@ def test_an_aborted_transaction_is_named(stepped: SteppedBroker) -> None:
         part = answered(sent)
         assert part[:4] == (0, 5, 3, [(7, 0)])
         assert len(part.values) == 3
-        # The marker alone: its transaction still concerns it.
+        # Only the marker: its transaction is still listed as aborted.
         assert answered(later).aborted == [(7, 0)]
 
 
 @pytest.mark.parametrize("own", [True, False])
 def test_a_parked_fetch_wakes_when_the_stable_offset_moves(stepped: SteppedBroker, own: bool) -> None:
-    """Also when it has already looked at the new end while the stable offset was still the old one."""
+    """Also after it has read the new end while the stable offset was still the old one."""
     partition = stepped.owned_by("topic", 0)[0]
     owner = Owner(stepped, partition)
     handler = 0 if own else 1

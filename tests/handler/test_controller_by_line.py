@@ -56,7 +56,7 @@ def new_topic(name: str) -> dict[str, Any]:
 
 
 def create_topics(admin: Admin) -> dict[str, Any]:
-    """Two topics of which one is there."""
+    """Return a request for two topics, one of which exists."""
     admin.broker.create("there", 1)
     topics = [new_topic(admin.name), new_topic("there")]
     return {"topics": topics, "timeout_ms": 1000, "validate_only": False}
@@ -123,7 +123,7 @@ def check_replaced(admin: Admin, answer: Any) -> None:
 
 
 def append_and_subtract(admin: Admin) -> dict[str, Any]:
-    """Two resources, so two changes; of the topic one list grows and another becomes shorter."""
+    """Return a request for two resources, hence two changes; of the topic one list grows and another shrinks."""
     throttled = "leader.replication.throttled.replicas"
     admin.broker.create(admin.name, 1, {"cleanup.policy": "delete", throttled: "0:1,1:1", "retention.ms": "5"})
     operations = [
@@ -246,7 +246,7 @@ def test_requests_of_one_turn_are_made_once_and_in_order(broker: SteppedBroker) 
 
 
 def stored_version(broker: SteppedBroker) -> int:
-    """Return the number of the last committed change, as any process would read it."""
+    """Return the number of the last committed change, as readable by any process."""
     reader = MetadataReader(metadata_path(broker.config.data_dir))
     delta = reader.read(0)
     reader.close()

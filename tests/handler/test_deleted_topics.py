@@ -35,7 +35,7 @@ UNKNOWN_TOPIC, NOT_LEADER = 3, 6
 
 
 def named_for(owner: int, partition: int, prefix: str) -> str:
-    """Return a name for a topic of which a handler owns a partition."""
+    """Return a topic name with a given partition owned by a handler."""
     names = (f"{prefix}{number}" for number in range(1000))
     return next(name for name in names if owner_of(topic_hash(name.encode()), partition, 2) == owner)
 
@@ -167,7 +167,7 @@ def test_a_row_is_not_used_again_before_every_handler_has_noticed(tmp_path: Path
 
 
 def test_a_row_is_not_used_again_while_a_message_about_it_may_be_on_its_way(tmp_path: Path) -> None:
-    """A handler that has not heard of the deletion forwards records by the row; its owner reads them much later."""
+    """A handler without the deletion forwards records by the row; its owner reads them much later."""
     broker = SteppedBroker(tmp_path, settings={"max.partitions": "2"})
     gone, fresh = named_for(OWNER, 0, "gone"), named_for(OWNER, 0, "fresh")
     try:

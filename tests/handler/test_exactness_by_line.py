@@ -71,7 +71,7 @@ class Requests:
 
 
 def fast(requests: Requests) -> None:
-    """Three requests of a connection that is known already."""
+    """Send three requests on a known connection."""
     client = requests.broker.client()
     requests.produce(client, [requests.part(requests.own[0])])
     requests.broker.settle()
@@ -90,7 +90,7 @@ def two_partitions(requests: Requests) -> None:
 
 
 def untold(requests: Requests) -> None:
-    """Batches of which copies are stored: their headers lack the largest timestamp."""
+    """Send batches that are copied before storing: their headers lack the largest timestamp."""
     client = requests.broker.client()
     requests.produce(client, [requests.part(requests.own[0])])
     requests.broker.settle()
@@ -237,7 +237,7 @@ def test_a_handler_dies_at_any_line(broker: SteppedBroker, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["both owners, origin forwards", "both owners, owner appends"])
 def test_both_owners_die(broker: SteppedBroker, name: str) -> None:
-    """The second one at a line chosen by chance, and in either order of replacement."""
+    """The second one at a random line, and in either order of replacement."""
     case = CASES[name]._replace(every=6)
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

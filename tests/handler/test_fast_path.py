@@ -218,7 +218,7 @@ def test_nothing_is_kept_of_connections_that_have_gone(stepped: SteppedBroker, p
 def test_a_request_that_a_fault_has_struck_is_not_what_the_next_one_is_like(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one would have its session, and be struck too."""
+    """The next one would use its session, and fail too."""
     client, handler = stepped.client(), stepped.handler(0)
     struck = FaultySession("ANONYMOUS", "", delay_ms=1)
     dispatch = handler.dispatch

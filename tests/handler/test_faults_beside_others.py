@@ -27,7 +27,7 @@ STORAGE_ERROR = 56
 
 
 def only_for(client: Client, real: Callable[..., object], position: int) -> Callable[..., object]:
-    """Return ``real`` such that it fails for the last request of a client; ``position``: of its correlation id."""
+    """Return ``real``, patched to fail for the last request of a client; ``position``: of its correlation id."""
 
     def faulty(*args: object) -> object:
         if args[position] == len(client.sent) - 1:

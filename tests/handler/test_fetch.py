@@ -196,7 +196,7 @@ def test_an_owner_that_dies_between_commit_and_bell_leaves_nobody_waiting(steppe
     stepped.client().produce([("topic", partition, record_batch([b"new"]))])
     line = 1
     while stepped.end("topic", partition) == 0:
-        # Die one line later each time, until the end has been published.
+        # Die one line later each time, until the end is published.
         assert stepped.turn_until_line(0, line)
         stepped.replace(0)
         line += 1
@@ -243,7 +243,7 @@ def test_min_bytes_beyond_what_may_be_answered_is_not_waited_for(stepped: Steppe
 @pytest.mark.parametrize("handler", [0, 1])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_topic_that_goes_takes_no_fetch_with_it(stepped: SteppedBroker, handler: int, again: bool) -> None:
-    """Deleted, or deleted and created again under the same name before anybody has noticed."""
+    """Deleted, or deleted and recreated under the same name before any handler has noticed."""
     partition = stepped.owned_by("topic", 0)[0]
     sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=1000)
     stepped.turn(handler)
@@ -350,7 +350,7 @@ def test_records_whose_file_goes_again_and_again_are_an_error_of_their_partition
 
 
 class Work:
-    """Counts how often partitions are read, by the short look and by the long one."""
+    """Counts the reads of partitions, by the short check and by the full one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.short = self.long = 0
@@ -388,7 +388,7 @@ def test_a_poll_of_many_idle_partitions_reads_each_once(
 
     first = poll()
     stepped.turn(handler)
-    # A second time because the flags were down at the first.
+    # Twice, because the flags were cleared at the first read.
     assert work.taken() == (80, 0)
     stepped.clock.advance_ns(1_000_000_000)
     stepped.turn(handler)
@@ -455,7 +455,7 @@ def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
     def slow(serving: Fetches, fetch: Fetch, indices: Sequence[int]) -> None:
         read(serving, fetch, indices)
         if not isinstance(indices, range):
-            # Partitions that have moved.
+            # The moved partitions.
             return
         slices.append(len(indices))
         stepped.clock.advance_ns(slices_module.BUDGET_NS)
@@ -501,7 +501,7 @@ def test_a_partition_that_is_named_twice_is_answered_twice(stepped: SteppedBroke
 
 
 def test_a_handler_that_was_left_behind_looks_at_everything_that_it_watches(stepped: SteppedBroker) -> None:
-    """More rows have moved than an owner's list for it holds."""
+    """More rows have moved than fit into an owner's list for it."""
     partition = stepped.owned_by("topic", 0)[0]
     row = stepped.partition("topic", partition).row
     sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)

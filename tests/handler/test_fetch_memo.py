@@ -11,7 +11,7 @@ from tests.support.stepped_broker import SteppedBroker
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which each fetch that is parsed adds its version."""
+    """Return a list to which each parsed fetch appends its version."""
     seen: list[int] = []
     real = Fetches.handle
 

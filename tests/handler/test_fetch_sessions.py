@@ -29,7 +29,7 @@ class Consumer:
         self.session, self.epoch = 0, 0
 
     def send(self, places: Sequence[tuple[int, int]] = (), forgotten: Sequence[int] = (), **options: object) -> Sent:
-        """Send the next request: from (partition, offset), and without those that are forgotten."""
+        """Send the next request: with these (partition, offset), and without the forgotten ones."""
         topic = self.broker.parts(0).metadata.topic("topic")
         assert topic is not None
         name = {"topic_id": topic.topic_id} if self.version >= 13 else {"topic": "topic"}
@@ -126,7 +126,7 @@ def test_a_request_whose_answer_could_not_be_sent_is_answered_again(stepped: Ste
 
 
 def test_a_full_fetch_ends_the_session_that_it_names(stepped: SteppedBroker) -> None:
-    """The last one too, with which a client closes; and so where all but its epoch is like a request before it."""
+    """Including the last one, with which a client closes; also with a cached request that differs only in its epoch."""
     for epoch, named in product((0, -1), (0, 1)):
         consumer = Consumer(stepped)
         before = consumer.fetch([(0, 0)]).session

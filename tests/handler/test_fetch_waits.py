@@ -51,7 +51,7 @@ def fetch(
 
 
 def batches(sent: Sent) -> list[int]:
-    """Return how many batches each partition got."""
+    """Return the number of batches for each partition."""
     return [len(list(read_batches(part.records))) for part in read_fetch(sent.answer.payload[8:])]
 
 
@@ -91,7 +91,7 @@ def test_what_is_not_there_yet_is_waited_for(stepped: SteppedBroker) -> None:
 
 @pytest.mark.parametrize("isolation", [0, COMMITTED])
 def test_an_older_segment_is_answered_at_once(stepped: SteppedBroker, isolation: int) -> None:
-    """It gets no more records."""
+    """No records are appended to it."""
     stepped.create("small", 1, {"internal.segment.bytes": str(2 * len(BATCH) + 50)})
     fill(stepped, "small", 0, 5)
     for offset, expected in ((0, 2), (1, 1), (2, 2), (3, 1)):

@@ -32,7 +32,7 @@ def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
 
 @pytest.fixture
 def restored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the names of the partitions that are restored, as they are."""
+    """Return the names of the restored partitions, in order."""
     names: list[str] = []
     real = CommittedLog._restore
 
@@ -68,7 +68,7 @@ def fill_the_disk(broker: SteppedBroker) -> Sent:
 
 
 def let_there_be_room(broker: SteppedBroker) -> None:
-    """Have the handler find the room that there is."""
+    """Run the handler's next check for free space, which finds some."""
     broker.clock.advance_ns(RETRY_NS + 1)
     broker.handler(0).broker.partitions.storage.tick()
 
@@ -197,7 +197,7 @@ def test_a_log_that_cannot_be_restored_for_want_of_room_is_tried_again_in_slices
 def test_epochs_that_could_not_be_written_are_written_in_slices(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of all partitions of a broker that was started on a full disk."""
+    """For example those of all partitions after a start on a full disk."""
     partitions = manager(broker)
     logs = [owned.log for owned in partitions.owned.values()]
     for log in logs:

@@ -41,7 +41,7 @@ class Lags(Handler):
         )
 
     def commit(self, group_id: str, partition: int, offset: int) -> None:
-        """Have a group commit."""
+        """Commit an offset for a group."""
         self.shard.offsets.put(group_id, TOPIC, partition, CommittedOffset(offset, -1, "", 7))
 
     def round(self) -> list[dict[str, Any]]:

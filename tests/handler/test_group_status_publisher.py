@@ -36,7 +36,7 @@ def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handl
         handler.snapshot.turn(handler.now_ns)
         checked.append(handler.reader.checked_ns)
         handler.now_ns += INTERVAL_NS // 2
-    # A tenth of a second for each snapshot: one in five seconds is two hundredths of the time.
+    # A tenth of a second for each snapshot: one per five seconds is two hundredths of the time.
     assert len(set(checked)) == 2
     handler.snapshot._now_ns = lambda: handler.now_ns
     for _ in range(20):

@@ -35,7 +35,7 @@ EXPIRE_SOON = {"offsets.retention.minutes": "1", "offsets.retention.check.interv
 
 
 def simple(broker: SteppedBroker, group_id: str, offsets: dict[tuple[str, int], int], metadata: str = "") -> list[int]:
-    """Commit as a consumer that is in no group, or as an admin."""
+    """Commit as a consumer without group membership, or as an admin."""
     return Member(broker, group_id).commit(offsets, metadata)
 
 
@@ -260,7 +260,7 @@ def test_offsets_are_deleted_unless_a_member_reads_their_topic(broker: SteppedBr
 
 
 def test_offsets_of_a_deleted_topic_go_with_it(broker: SteppedBroker) -> None:
-    """Also those of a topic that has another of its name in its place by now."""
+    """Also those of a topic already replaced by another of its name."""
     simple(broker, "group", {PLACES[0]: 5})
     broker.delete("topic")
     broker.settle()
@@ -419,7 +419,7 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(
 def test_offsets_are_taken_only_as_part_of_a_transaction(
     broker: SteppedBroker, producer: TransactionalProducer
 ) -> None:
-    """KIP-890: not without AddOffsetsToTxn; from version 5 on the first commit makes the group part of it."""
+    """KIP-890: not without AddOffsetsToTxn; from version 5 on the first commit adds the group to it."""
     [code] = txn_commit(broker, producer, "group", 5)
     assert code not in (0, -1)
     assert txn_commit(broker, producer, "group", 5, version=5) == [0]
@@ -428,7 +428,7 @@ def test_offsets_are_taken_only_as_part_of_a_transaction(
 
 
 def test_a_transaction_commits_only_what_its_member_may(broker: SteppedBroker, producer: TransactionalProducer) -> None:
-    """KIP-447: generation and member id fence a consumer that is not in the group any more."""
+    """KIP-447: generation and member id fence a consumer that is no longer in the group."""
     member = Member(broker, "group")
     member.join()
     add_offsets(broker, producer, "group")

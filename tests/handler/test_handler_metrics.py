@@ -80,7 +80,7 @@ def pages() -> MetricsSegment:
 def idle_fraction(
     monkeypatch: pytest.MonkeyPatch, pages: MetricsSegment, stop: StopFlag, index: int, times_ms: tuple[int, int]
 ) -> float:
-    """Run a handler's loop on a clock of its own; return the growth of `idle_ns` per nanosecond."""
+    """Run a handler's loop with its own fake clock; return the growth of `idle_ns` per nanosecond."""
     clock = FakeClock()
     loop = Loop(clock, stop, *times_ms)
     monkeypatch.setattr(handler_process, "SystemClock", lambda: clock)

@@ -33,12 +33,12 @@ from tests.support.groups.requests import Member, committed, groups_of
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import answer_of, send
 
-#: One character more than a string of the classic form can have.
+#: One character more than a string of the non-compact encoding can have.
 TOO_LONG = "x" * 2**15
 
 
 def nothing_of_ours_failed(caplog: pytest.LogCaptureFixture) -> None:
-    """Assert that no request has met a fault of the broker's own."""
+    """Assert that no request has failed with an internal error."""
     faults = [record for record in caplog.records if record.exc_info]
     assert not faults, caplog.text[-4000:]
 
@@ -81,7 +81,7 @@ def test_names_that_no_record_can_hold_are_refused(
     for _ in range(2):
         sent = refused(broker, api_key, version, values)
         assert sent.answers
-        # As in Kafka a text of more than 32,767 bytes ends the connection where lengths are compact.
+        # As in Kafka a text of more than 32,767 bytes ends the connection if lengths are compact.
         if api_key == 11 and sent.answer.payload:
             member = {"member_id": getattr(answer_of(sent), "member_id", "")}
             for more in (member, member | {"group_instance_id": None}):
@@ -149,7 +149,7 @@ def test_damaged_requests_leave_everybody_else_alone(broker: SteppedBroker, capl
 
 
 def test_a_commit_of_the_same_partition_a_million_times_is_refused(broker: SteppedBroker) -> None:
-    """Each has a record with a key of its own; all of them together are more than anybody needs."""
+    """Each commit has a record with its own key; together they exceed any legitimate request."""
     parts = [PARTITION] * 2_000
     values = COMMIT | {"group_id": "g" * 30_000, "topics": [{"name": "topic", "partitions": parts}]}
     answer = answer_of(refused(broker, 8, 9, values))

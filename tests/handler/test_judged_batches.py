@@ -70,7 +70,7 @@ def judging(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Judging:
 
 
 def long_batch(value: object, **fields: Any) -> bytes:
-    """Return a batch of many records, the last of which has a value of its own."""
+    """Return a batch of many records, with a unique last value."""
     values = [b"x" * (1 + number % 2) for number in range(RECORDS - 1)] + [str(value).encode()]
     return record_batch(values, keys=[b"k"] * RECORDS, **fields)
 
@@ -136,7 +136,7 @@ def test_nothing_overtakes_a_judged_batch_by_way_of_another_partition(stepped: S
 def test_what_a_connection_sends_is_stored_in_its_order(
     stepped: SteppedBroker, judging: Judging, topic: str, several: bool
 ) -> None:
-    """Long and short batches, also where another handler has the partition, also by the fast path."""
+    """Long and short batches, also for another handler's partition, also by the fast path."""
     own, foreign = (stepped.owned_by(topic, owner)[0] for owner in (0, 1))
     client = stepped.client()
     partition = foreign if several else own

@@ -48,7 +48,7 @@ class Pieces:
         def slow(*args: Any) -> int:
             if self.error:
                 raise OSError(self.error, os.strerror(self.error))
-            # The rest are entries of indexes.
+            # The other writes are index entries.
             if len(args[1]) > MOST_OF_AN_INDEX:
                 self.written += 1
                 broker.clock.advance_ns(PIECE_MS * MS)

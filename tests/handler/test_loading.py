@@ -280,7 +280,7 @@ def test_offsets_of_one_group_go_in_slices_and_who_asks_for_it_is_told_to_come_a
 
 def test_offsets_of_one_group_expire_in_slices_and_what_is_committed_meanwhile_stays(broker: SteppedBroker) -> None:
     count = 1_000
-    # Of a topic that there is, and of partitions that there are not any more.
+    # Missing partitions of an existing topic.
     value = offset_value(CommittedOffset(5, -1, "", 0))
     records = [(offset_key(GROUP, "topic", index), value) for index in range(count)]
     owner = filled(broker, GROUP_TOPIC, GROUP, records)
@@ -305,7 +305,7 @@ def test_offsets_of_one_group_expire_in_slices_and_what_is_committed_meanwhile_s
 def test_partitions_that_could_not_be_written_to_are_let_go_of_and_read_back_in_slices(
     broker: SteppedBroker, replays: list[int]
 ) -> None:
-    """A full disk fails the writes to all of them in one turn; no response meanwhile denies their groups."""
+    """A full disk fails the writes to all of them in one turn; meanwhile no response denies that groups exist."""
     owner = broker.partition(GROUP_TOPIC, 0).owner
     own = broker.owned_by(GROUP_TOPIC, owner)
     coordinators = broker.parts(owner).coordinators

@@ -145,7 +145,7 @@ def test_a_swap_is_done_once(owner: Owner) -> None:
 
 
 def test_a_swap_of_other_segments_than_there_are_is_refused(owner: Owner) -> None:
-    """Records were deleted while the cleaner worked."""
+    """Records were deleted during the cleaner's run."""
     refused: list[bool] = []
 
     def ask(swap: SegmentSwap) -> bool:

@@ -70,7 +70,7 @@ def answered(sent: Sent) -> Any:
 
 
 def stored(broker: SteppedBroker) -> int:
-    """Return how many ACLs are on disk."""
+    """Return the number of ACLs on disk."""
     asking = MetadataReader(metadata_path(broker.config.data_dir))
     delta = asking.read(0)
     asking.close()

@@ -88,7 +88,7 @@ def test_partitions_that_are_gone_or_fail_hold_no_others_up() -> None:
 
 
 def test_markers_of_a_request_are_written_a_few_in_a_slice(stepped: SteppedBroker) -> None:
-    """Each has its error, in the request's order."""
+    """Each has its own error, in the request's order."""
     pending: list[int] = []
     note = write_txn_markers._note
 

@@ -156,7 +156,7 @@ def test_a_cache_without_a_file_is_empty(tmp_path: Path, cluster: AdminCluster) 
 
 @pytest.fixture
 def few_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four topics, or partitions, in each."""
+    """Limit each step to four topics or partitions."""
     monkeypatch.setattr(reader, "_ROWS_AT_ONCE", AT_ONCE)
     monkeypatch.setattr(metadata_cache, "ELEMENTS_AT_ONCE", AT_ONCE)
 

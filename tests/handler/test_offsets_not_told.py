@@ -30,7 +30,7 @@ def asked(broker: SteppedBroker, version: int) -> dict[str, Any]:
 
 
 def errors_of(answer: Any, version: int) -> tuple[int, list[int]]:
-    """Return the error at the top, or of the group, and those of partitions."""
+    """Return the top-level or group error, and the errors of partitions."""
     told = answer.groups[0] if version >= 8 else answer
     parts = [int(part.error_code) for topic in told.topics for part in topic.partitions]
     return int(told.error_code) if version >= 2 else 0, parts
@@ -38,7 +38,7 @@ def errors_of(answer: Any, version: int) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize("version", range(1, 11))
 def test_a_failure_to_say_is_an_error_wherever_a_client_may_look(broker: SteppedBroker, version: int) -> None:
-    """Kafka's error, at its place; below 8 in each partition too, where aiokafka looks and nowhere else."""
+    """Kafka's error, in Kafka's field; below version 8 also in each partition, the only field that aiokafka reads."""
     member = Member(broker, GROUP)
     assert member.commit({PLACE: 7}) == [0]
     with mock.patch.object(LogSegment, "write", side_effect=OSError(errno.ENOSPC, "full")):

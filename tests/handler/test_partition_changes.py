@@ -70,7 +70,7 @@ def test_what_was_deleted_before_it_was_opened_is_opened_for_nobody() -> None:
 
 
 def test_a_row_whose_settings_change_has_them_when_it_is_asked_for() -> None:
-    """Each row by itself, once, and by the last of several changes; not when its partition has been deleted."""
+    """Each row separately, once, with the last of several changes; not after its partition's deletion."""
     taken: list[tuple[str, int]] = []
     changes = PartitionChanges()
     changes.alter([1, 2, 3, 4], lambda row: taken.append(("first", row)))

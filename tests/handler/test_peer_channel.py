@@ -18,7 +18,7 @@ from tests.support.stepped_broker import SteppedBroker, produced
 
 
 class SilentBell:
-    """Counts how often it was rung."""
+    """Counts its rings."""
 
     def __init__(self) -> None:
         self.rung = 0

@@ -149,7 +149,7 @@ def test_a_part_that_kills_its_owner_closes_the_connection_at_its_taker(
 def test_an_answer_that_was_put_off_and_kills_is_its_requests_fault(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not that of the request which happened to be there when it was tried again."""
+    """And not attributed to the request that was being handled when it was retried."""
     partition = stepped.owned_by("topic", 1)[0]
     real = Fetches._send
 

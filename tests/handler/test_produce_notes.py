@@ -20,7 +20,7 @@ STORAGE_ERROR, OUT_OF_ORDER, UNKNOWN_TOPIC = 56, 45, 3
 
 @pytest.fixture
 def with_full_disk(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Return a function that calls another while no segment can be written; a second later there is room again."""
+    """Return a function that calls another while all segment writes fail; a second later there is space again."""
 
     def fail(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -40,7 +40,7 @@ def with_full_disk(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> C
 def test_what_could_not_be_written_is_refused_again_by_a_replacement(
     stepped: SteppedBroker, with_full_disk: Callable[[Callable[[], object]], None], known: bool
 ) -> None:
-    """Though later records have passed its place meanwhile, and though there is room for it now."""
+    """Although later records have passed its offset meanwhile, and although there is space for it now."""
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     client = stepped.client()
     if known:
@@ -206,7 +206,7 @@ def test_what_stands_is_not_refused_by_settings_that_came_later(stepped: Stepped
 def test_what_stands_is_not_refused_because_its_log_cannot_be_opened(
     stepped: SteppedBroker, owner: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that may send records again after an error would have them twice."""
+    """A client that resends records after an error would duplicate them."""
     own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
     held, behind = held_behind_another(stepped, own, foreign)
     stepped.turn(1)

@@ -47,7 +47,7 @@ def keyed(value: object) -> bytes:
 
 
 def parts_of(stepped: SteppedBroker, owner: int, count: int) -> list[tuple[str, int, bytes]]:
-    """Return so many parts for the partitions of one handler."""
+    """Return this number of parts for the partitions of one handler."""
     partitions = stepped.owned_by("compacted", owner)
     return [("compacted", partitions[number % len(partitions)], keyed(number)) for number in range(count)]
 

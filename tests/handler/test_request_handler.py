@@ -71,7 +71,7 @@ def test_c07_a_header_that_is_cut_off_closes_its_connection(stepped: SteppedBrok
 
 
 def test_c08_api_versions_of_an_unknown_version_are_answered_in_version_0(stepped: SteppedBroker) -> None:
-    """`C08`: error 35 and the range of ApiVersions itself; the body is not looked at."""
+    """`C08`: error 35 and the range of ApiVersions itself; the body is not parsed."""
     sent = stepped.client().send(API_VERSIONS, 99, b"\xff\xff garbage")
     stepped.settle()
     reader = Reader(sent.answer.payload)

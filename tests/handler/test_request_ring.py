@@ -18,7 +18,7 @@ def ends() -> tuple[RingProducer, RingConsumer]:
 
 
 def fill(producer: RingProducer, count: int) -> list[int]:
-    """Publish so many frames; return where each starts."""
+    """Publish this number of frames; return the start of each."""
     starts = []
     for _ in range(count):
         starts.append(producer.position)

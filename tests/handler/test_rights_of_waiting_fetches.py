@@ -84,7 +84,7 @@ def answered(sent: Sent) -> tuple[int, dict[tuple[str, int], int]]:
 
 
 def change(broker: SteppedBroker, permission: Permission, principal: str) -> None:
-    """Put an ACL for reading the topic in force."""
+    """Create an ACL for reading the topic."""
     active = broker._active
     assert active is not None
     acl = Acl(ResourceType.TOPIC, "topic", PatternType.LITERAL, principal, "*", Operation.READ, permission)

@@ -24,7 +24,7 @@ from tests.support.stepped_broker import SteppedBroker
 
 ELEMENTS = 10_000
 
-#: Produce and Fetch have paths, and tests, of their own.
+#: Produce and Fetch have separate paths and tests.
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
 ARRAYS = [
     pytest.param(api.key, api.max_version, path, id=f"{api.key.name}-{'.'.join(path)}")

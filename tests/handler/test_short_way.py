@@ -63,5 +63,5 @@ def test_only_what_members_say_is_remembered(broker: SteppedBroker) -> None:
     assert not len(path._heartbeats)
     for _ in range(2):
         assert answered(broker, HEARTBEAT, 4, beat).answer.error_code == 0
-    # Each was sent by a connection of its own.
+    # Each was sent on a separate connection.
     assert len(path._heartbeats) == 2

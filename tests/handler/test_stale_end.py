@@ -43,7 +43,7 @@ class CompactedPartition:
         self.owned.publish()
 
     def compact(self) -> None:
-        """Do one round of compaction, as the cleaner would."""
+        """Run one round of compaction, like the cleaner."""
         log = self.owned.log
         ends = (log.log_start_offset, log.log_end_offset, log.last_stable_offset, log.segment_base, log.position)
         seen = look_at(log.directory, Published(*ends))

@@ -28,7 +28,7 @@ ALL = [("topic", partition) for partition in range(4)]
 
 
 def started(broker: SteppedBroker, transactional_id: str = "id", *, newest: bool = True) -> TransactionalProducer:
-    """Return a producer that has its epoch."""
+    """Return an initialized producer with an epoch."""
     producer = TransactionalProducer(broker, transactional_id, newest=newest)
     sent = producer.init()
     broker.settle()
@@ -270,7 +270,7 @@ def test_a_fenced_producer_is_told_so_in_its_version(broker: SteppedBroker, vers
 
 
 def test_adding_a_partition_that_is_not_there_adds_none(broker: SteppedBroker) -> None:
-    """UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED; internal topics are not for clients."""
+    """UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED; internal topics are not writable for clients."""
     producer = started(broker, newest=False)
     assert add_errors(settled(broker, producer.add([("topic", 0), ("topic", 9)]))) == [55, 3]
     assert add_errors(settled(broker, producer.add([("topic", 0), (TRANSACTION_TOPIC, 0)]))) == [55, 29]
@@ -376,7 +376,7 @@ def test_ids_that_are_not_used_expire(broker: SteppedBroker) -> None:
 
 
 def listed(broker: SteppedBroker, version: int = 2, **filters: object) -> list[tuple[str, str]]:
-    """Return (id, state) of the transactions that are listed."""
+    """Return (id, state) of the listed transactions."""
     values = {"state_filters": [], "producer_id_filters": [], **filters}
     answer = answer_of(settled(broker, send(broker.client(), LIST_TRANSACTIONS, version, values)))
     assert int(answer.error_code) == 0
@@ -417,7 +417,7 @@ def test_transactions_are_described_whoever_coordinates_them(broker: SteppedBrok
 
 
 def test_a_hanging_transaction_is_found_and_aborted(broker: SteppedBroker) -> None:
-    """KIP-664, as kafka-transactions does it: describe the producers of a partition, then write the marker."""
+    """KIP-664, like kafka-transactions: describe the producers of a partition, then write the marker."""
     producer = started(broker)
     settled(broker, producer.produce([("topic", p, b"a") for p in range(4)]))
     values = {"topics": [{"name": "topic", "partition_indexes": [0, 1, 9]}]}

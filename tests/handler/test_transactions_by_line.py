@@ -42,7 +42,7 @@ class Trial(NamedTuple):
     commit: bool
 
     def value(self, partition: int, request: int) -> bytes:
-        """Return a value that no other request has."""
+        """Return a unique value."""
         return b"%d.%d.%d" % (self.number, partition, request)
 
 
@@ -65,7 +65,7 @@ def add(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Calla
 
 
 def produce(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Callable[[Sent], list[int]]]]:
-    """Two requests in flight, for all partitions: the handler that gets them forwards half of each."""
+    """Send two requests for all partitions: the handler that gets them forwards half of each."""
     return [
         (producer.produce([("topic", p, trial.value(p, request)) for p in range(PARTITIONS)]), produce_errors)
         for request in range(2)
@@ -73,7 +73,7 @@ def produce(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, C
 
 
 def produce_to_one(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Callable[[Sent], list[int]]]]:
-    """Three requests in flight to their owner, as librdkafka sends them."""
+    """Send three requests in flight to their owner, like librdkafka."""
     return [(producer.produce([("topic", 1, trial.value(1, n))]), produce_errors) for n in range(3)]
 
 
@@ -187,7 +187,7 @@ class World:
         self.producer.client = broker.client()
 
     def run(self, trial: Trial, victim: int, line: int) -> bool:
-        """Do one transaction; False if the victim survived it."""
+        """Run one transaction; return False if the victim survived it."""
         fuse = Fuse(line)
         values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         for step in self.case.steps:

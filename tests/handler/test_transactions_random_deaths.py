@@ -118,7 +118,7 @@ class Deaths:
         self._chance = chance
 
     def turn_all(self) -> None:
-        """Do one round."""
+        """Run one round."""
         for target in range(TARGETS):
             self._turn(target)
         self._broker.drain()

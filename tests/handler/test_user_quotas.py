@@ -38,7 +38,7 @@ def limit(broker: SteppedBroker, *entity: tuple[str, str | None], quota: str = "
 
 
 def client_of(broker: SteppedBroker, user: str = "", host: str = "10.0.0.1") -> Client:
-    """Return a connection of a user; without one it has not authenticated. All have the client id "test"."""
+    """Return a connection of a user; without one it is unauthenticated. All have the client id "test"."""
     client = broker.client()
     client.session = pack_session(user, host) if user else b""
     return client
@@ -128,7 +128,7 @@ def test_e11_requests_that_are_committed_together_are_charged_to_each_client(ste
     assert times[1] == times[3] == 0
     [use] = [each for each in stepped.context.quota_tables.uses() if each.user == "alice"]
     assert (use.throttled, use.throttle_ms) == (2, 2 * times[0])
-    # Both requests, each with its header and the fields of Produce, have been charged, once.
+    # Both requests, each with its header and the fields of Produce, have been charged once.
     assert sum(used for *_, used in use.samples) < 2 * (len(BATCH) + 200) + 300
 
 
