@@ -9,6 +9,6 @@ from tests.support.processor_bench import ProcessorBench
 
 @pytest.fixture
 def bench(request: pytest.FixtureRequest) -> Iterator[ProcessorBench]:
-    """Yield a processor that is turned by hand, with a module's BENCH_OPTIONS."""
+    """Yield a processor run by the test, with a module's BENCH_OPTIONS."""
     with ProcessorBench(**getattr(request.module, "BENCH_OPTIONS", {})) as running:
         yield running

@@ -145,7 +145,7 @@ def test_a05_a_busy_listener_leaves_each_turn_to_the_others(bench: AcceptorBench
 def test_a05_a_failure_to_accept_is_logged_and_the_loop_goes_on_at_once(
     bench: AcceptorBench, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    """Only exhaustion is a reason to rest; the log has one line for a run of failures."""
+    """Only exhaustion pauses the listener; the log has one line for a run of failures."""
     bench.sockets[0].failures += [number] * 3
     bench.connect(listener=0)
     for _ in range(4):
@@ -157,7 +157,7 @@ def test_a05_a_failure_to_accept_is_logged_and_the_loop_goes_on_at_once(
 
 
 def test_a31_the_stop_flag_ends_the_sleep(bench: AcceptorBench) -> None:
-    """Its descriptor is polled with the listeners: a stop waits for no connection and no tick."""
+    """Its descriptor is polled with the listeners: a stop does not wait for a connection or a tick."""
     os.write(bench._wake_writer, b"!")
     assert bench.acceptor._poll(3600 * SECOND_NS) == [bench.wake]
 

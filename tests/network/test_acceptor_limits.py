@@ -110,7 +110,7 @@ def test_a10_a32_a_listener_that_is_too_fast_waits_and_the_other_does_not() -> N
 
 
 def test_a10_a_higher_rate_does_not_end_a_wait() -> None:
-    """As in Kafka; and it is at most a second."""
+    """As in Kafka; and the wait is at most a second."""
     with accepting(ConnectionLimits(rate=0)) as bench:
         bench.connect()
         run_until(bench, lambda: accepted(bench) == 1)
@@ -242,7 +242,7 @@ def test_descriptors_are_kept_back_for_the_protected_listener(caplog: pytest.Log
 
 
 def test_a07_who_has_to_wait_waits_before_anything_is_refused_and_a_late_end_comes_before_one_at_once() -> None:
-    """A connection that every limit concerns: rate, slot, rate of its address, number of its address."""
+    """A connection subject to every limit: rate, slot, rate of its address, number of its address."""
     everything = ConnectionLimits(
         total=0, per_address=0, address_rate=2, listeners=(ListenerLimits(rate=1), ListenerLimits())
     )
@@ -250,7 +250,7 @@ def test_a07_who_has_to_wait_waits_before_anything_is_refused_and_a_late_end_com
         bench.connect(count=12)
         run_until(bench, lambda: accepted(bench) == 1)
         assert is_open(bench.clients[0])
-        # With a slot, and within the rate of its address, it is one too many of it.
+        # With a slot, and within the rate of its address, it exceeds the number of its address.
         bench.acceptor.set_limits(everything._replace(total=5))
         run_until(bench, lambda: accepted(bench) == 11)
         assert all(is_ended(client) for client in bench.clients[:10])

@@ -58,7 +58,7 @@ def test_a10_the_longer_wait_of_listener_and_broker() -> None:
     chosen = admitting(rate=5, listeners=(ListenerLimits(rate=4), ListenerLimits()))
     assert [chosen.arrived(CLIENTS, 0) for _ in range(40)] == [0] * 40
     assert chosen.arrived(CLIENTS, 0) == 250
-    # The other listener has a rate of its own, and the broker's.
+    # The other listener has its own rate, and the broker's.
     assert [chosen.arrived(BROKERS, 0) for _ in range(9)] == [0] * 9
     assert chosen.arrived(BROKERS, 0) == 200
     # Waiting connections are counted as well: now both rates are above their limit.

@@ -14,7 +14,7 @@ from tests.support.feeds import random_seed
 
 SMALL_BUFFER_BYTES = 4096
 
-#: Where TCP_INFO has the number of segments with data that were sent.
+#: Position in TCP_INFO of the number of sent segments with data.
 DATA_SEGMENTS_OUT = struct.Struct("@156xI")
 
 

@@ -40,7 +40,7 @@ def test_without_settings_there_are_no_limits() -> None:
 
 
 def test_a09_a_listener_without_its_own_limit_has_the_brokers() -> None:
-    """The protected one too."""
+    """Including the protected one."""
     found = limits(
         {
             "max.connections": "10",
@@ -94,14 +94,14 @@ def test_a12_quotas_of_addresses_and_their_default() -> None:
     ],
 )
 def test_an_address_has_one_text(text: str, address: str) -> None:
-    """An IPv4 client of a listener of both families has its IPv4 address, as in Java."""
+    """An IPv4 client of a dual-stack listener has its IPv4 address, as in Java."""
     assert canonical(text) == address
 
 
 def test_names_are_looked_up_beside_the_loop_and_again_if_nobody_knows_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A12, A15: meanwhile they name no address."""
+    """A12, A15: until then they have no address."""
     clock, go_on = FakeClock(), threading.Event()
     known = {"a.example": ("10.0.0.1", "::1")}
 

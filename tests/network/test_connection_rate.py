@@ -61,7 +61,7 @@ def test_after_a_pause_nothing_is_left() -> None:
 
 @pytest.mark.parametrize("seed", [random.randrange(2**32)])
 def test_a11_over_a_long_time_the_limit_is_kept(seed: int) -> None:
-    """A saw-tooth, and yet: in all windows together never more than the limit allows, but for one sample's burst."""
+    """The rate is a saw-tooth: in any 10 s at most the limit plus a burst of the same size."""
     print("seed", seed)
     chance = random.Random(seed)
     limit = chance.randrange(1, 50)

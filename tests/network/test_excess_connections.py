@@ -20,7 +20,7 @@ def active(bench: ProcessorBench, *clients: Client) -> None:
 
 
 def order(bench: ProcessorBench, left: int, protected: int = -1) -> None:
-    """Order connections to be closed, and wait until that is done."""
+    """Order a processor to close connections, and wait until it has."""
     bench.acceptor.order_excess(CloseOrder(1, left, protected))
     reports: list[object] = []
 

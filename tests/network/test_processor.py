@@ -83,7 +83,7 @@ def test_d10_answers_of_two_targets_keep_the_order_of_their_requests(bench: Proc
 
 
 def test_b09_a_slow_reader_gets_everything_and_the_loop_sleeps_afterwards(bench: ProcessorBench) -> None:
-    """B08: write interest ends with the send, or the loop would be woken for ever."""
+    """B08: write interest ends with the send, otherwise the loop would be woken for ever."""
     seed = random_seed()
     large = random.Random(seed).randbytes(240_000)
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)

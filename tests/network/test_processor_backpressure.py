@@ -182,7 +182,7 @@ def test_b32_a_full_response_ring_of_held_answers_is_drained(bench: ProcessorBen
 
 @pytest.mark.parametrize("size", [ARENA_BYTES, ARENA_BYTES + 1])
 def test_b14_without_memory_a_large_request_waits_and_others_do_not(bench: ProcessorBench, size: int) -> None:
-    """The second size does not fit the arena at all: there is one place for such a request."""
+    """The second size exceeds the arena: there is one separate buffer for such a request."""
     first, second, small = bench.connect(), bench.connect(), bench.connect()
     large = frame(1, bytes(size - HEADER_BYTES), PRODUCE)
     first.send(large)

@@ -40,7 +40,7 @@ def close(client: Client) -> None:
 
 @pytest.mark.parametrize("end", [close, half_close, Client.reset])
 def test_b19_requests_sent_before_the_end_are_still_done(bench: ProcessorBench, end: Callable[[Client], None]) -> None:
-    """As a producer with acks=0 does: write and close. More than `pipeline.max`, so that muting has its part."""
+    """For example of a producer with acks=0: write and close. More than `pipeline.max`, so that muting is included."""
     client = bench.connect()
     client.send(b"".join(frame(number, b"x" * 100, PRODUCE) for number in range(150)))
     end(client)
@@ -297,7 +297,7 @@ def test_b33_repeats_of_a_closed_connection_are_dropped(bench: ProcessorBench) -
 
 
 def test_b33_a_replaced_processor_drops_its_predecessors_answers_and_frees_their_room(bench: ProcessorBench) -> None:
-    """Were they only read, the target would wait for ever for room in the ring."""
+    """If they were only read, the target would wait for ever for space in the ring."""
     client = bench.connect()
     count = 2 * (RING_BYTES // 50_000)
     for number in range(count):

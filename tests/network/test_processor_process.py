@@ -37,7 +37,7 @@ class Followed:
 
 
 class Bench:
-    """One processor's view of two handlers, of four that there may be, and the controller."""
+    """One processor's view of two handlers, of at most four, and the controller."""
 
     def __init__(self) -> None:
         control = ControlSegment(memoryview(bytearray(ControlSegment.bytes_needed(1, MOST, 8))), 1, MOST, 8)

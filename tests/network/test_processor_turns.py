@@ -161,7 +161,7 @@ def test_b06_one_turn_reads_and_writes_the_same_connection(bench: ProcessorBench
 
 
 def test_b10_with_a_pipeline_of_one_the_next_request_waits_for_the_last_byte_of_the_answer() -> None:
-    """As Apache Kafka does it: muted from the request until its response is fully sent."""
+    """As in Apache Kafka: muted from the request until its response is fully sent."""
     with ProcessorBench(pipeline_max=1, pipeline_resume=1) as bench:
         client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
         client.send(frame(1) + frame(2) + frame(3, api_key=PRODUCE) + frame(4))

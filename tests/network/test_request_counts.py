@@ -34,7 +34,7 @@ def new_page() -> memoryview:
 def counted(
     page: memoryview, rows: list[tuple[int, int, int]], texts: dict[int, bytes] | None = None
 ) -> MetricsReading:
-    """Count rows of (api key, version, error code), which are of 100 bytes and throttled for 5 ms."""
+    """Count rows of (api key, version, error code), each of 100 bytes and throttled for 5 ms."""
     table = np.zeros(len(rows), REQUEST_ROW.dtype)
     for row, (key, version, error) in zip(table, rows, strict=True):
         row["api_key"], row["api_version"], row["error_code"] = key, version, error

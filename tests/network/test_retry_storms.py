@@ -135,7 +135,7 @@ def test_d22_resources_are_counted_apart_and_one_that_has_worked_is_enough(on: P
         assert failing(on, client, NOT_LEADER, topic=topic)
     for _ in range(10):
         assert failing(on, client, NOT_LEADER, 0)
-    # Of two that fail one has failed before.
+    # Of two failing partitions, one has failed before.
     assert failing(on, client, UNKNOWN, UNKNOWN, UNKNOWN, topic="other")
     assert not failing(on, client, NOT_LEADER, UNKNOWN, topic="h")
 

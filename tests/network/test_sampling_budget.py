@@ -24,7 +24,7 @@ def test_a_burst_is_sent_whole_and_then_as_many_as_are_allowed() -> None:
     assert intervals[0] == 1
     assert set(intervals[2:]) == {10}
     assert total <= PER_SECOND * 21
-    # A second of rest fills the bucket again, and no more than that.
+    # A second without rows refills the bucket, and no more than that.
     assert sent(allowance, 30 * S, 1, PER_SECOND)[1][:2] == [1, 10]
 
 

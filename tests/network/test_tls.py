@@ -203,7 +203,7 @@ def test_requests_in_each_others_midst_are_read_from_their_own_records() -> None
             sent = frame(number, chance.randbytes(size))
             expected[number] = sent[4:]
             most, at, of = chance.choice((9, 300, 1000, 16384)), 0, chance.randrange(len(clients))
-            # Small records are costly to make: of a request they are the beginning and the end.
+            # Small records are slow to create: only the start and the end of a request use them.
             for cut in (*range(0, min(size, 20 * most), most), max(size - 9, 0), len(sent)):
                 if cut > at:
                     unsent[of] += clients[of].records(sent[at:cut])
@@ -531,7 +531,7 @@ def test_b07_a_request_in_very_many_records_is_read_at_once(bench: ProcessorBenc
     for number, size in enumerate((500, 70_000)):
         sent = frame(number, os.urandom(size))
         client.plain.send(b"".join(client.records(sent[at : at + 100]) for at in range(0, len(sent), 100)))
-        # A large one has its block of memory after the first read.
+        # A large request has its block of memory after the first read.
         bench.turn(2)
         assert len(bench.targets[0].take()) == 1
 
