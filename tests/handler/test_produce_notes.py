@@ -128,7 +128,7 @@ def test_a_refusal_is_repeated_though_its_reason_has_gone(stepped: SteppedBroker
 
 
 def test_a_client_that_sends_base_offsets_of_its_own_is_not_believed(stepped: SteppedBroker) -> None:
-    """They are no notes, of an offset or of a rejection. Only the broker assigns the first offset of a batch."""
+    """They are not valid notes of an offset or a rejection. Only the broker assigns the first offset of a batch."""
     client = stepped.client()
     sent = []
     for offset in (5, 0, 1 << 40, -1, -1003, -(1 << 60)):
