@@ -39,7 +39,7 @@ def test_a_rebalance_that_another_interrupts_counts_from_the_first() -> None:
     join(coordinator, leader)
     join(coordinator, follower)
     coordinator.advance_ms(500)
-    # Before it has its assignment.
+    # The member has no assignment yet.
     leave(coordinator, (follower, None))
     coordinator.advance_ms(500)
     join(coordinator, leader)
