@@ -1,1 +1,1 @@
-"""Unmodified clients in several languages against a real broker: what ops/compat runs, as far as it is quick."""
+"""Unmodified clients in several languages against a real broker: the quick part of ops/compat."""

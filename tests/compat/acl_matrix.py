@@ -1,7 +1,7 @@
-"""Requests of every API that asks ACLs, as a client sends them that may do one thing and not another.
+"""Requests of every API that checks ACLs, sent by a client with some rights and without others.
 
-They go to two brokers with the same topics, groups and ACLs; what each answers is made comparable: without what differs
-by nature, such as ids and texts, and in order.
+They are sent to two brokers with the same topics, groups and ACLs; the responses are made comparable: without values
+that always differ, such as ids and texts, and in order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rotunda.broker.protocol.schema.values import Structure
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 
-#: The administrator's address, and that of the client whose rights are in question.
+#: The administrator's address, and that of the tested client.
 ADMIN, CLIENT = "127.0.0.1", "127.0.0.2"
 USER = "User:ANONYMOUS"
 
@@ -29,9 +29,9 @@ ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 2, 3, 4, 5, 6, 7, 8
 CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
 DENY, ALLOW = 2, 3
 
-#: What exists: with all rights, with the right to describe alone, with none, and with all but those that are denied.
+#: Existing resources: with all rights, with the right to describe alone, with none, and with all but denied ones.
 TOPICS = ("open", "seen", "shut", "mixed")
-#: What does not exist: with rights and without.
+#: Missing resources: with rights and without.
 ABSENT = ("open-absent", "shut-absent")
 NAMES = (*TOPICS, *ABSENT)
 
@@ -42,7 +42,7 @@ def acl(resource_type: int, name: str, pattern: int, host: str, operation: int, 
     return resource_type, name, pattern, USER, host, operation, permission
 
 
-#: The administrator may do everything; with an ACL for every resource nobody else may do anything by default.
+#: The administrator may do everything; with an ACL for every resource all others may do nothing by default.
 ADMINISTRATOR = [
     acl(CLUSTER, "kafka-cluster", LITERAL, ADMIN, ALL),
     *[acl(resource_type, "*", LITERAL, ADMIN, ALL) for resource_type in (TOPIC, GROUP, TRANSACTIONAL_ID)],
@@ -56,7 +56,7 @@ CLIENTS = [
     acl(TOPIC, "mixed", LITERAL, CLIENT, WRITE, DENY),
     acl(TOPIC, "mix", PREFIXED, CLIENT, DELETE, DENY),
 ]
-#: What a client gets besides, one set after the other.
+#: The client's additional rights, one set after the other.
 STAGES: Mapping[str, list[Acl]] = {
     "nothing of the cluster": [],
     "the cluster": [acl(CLUSTER, "kafka-cluster", LITERAL, CLIENT, ALL)],
@@ -80,7 +80,7 @@ class Client:
         self._ids = itertools.count(1)
 
     def call(self, key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
-        """Return the answer; AssertionError when there is none."""
+        """Return the response; AssertionError when there is none."""
         frame = codec.encode_request(int(key), version, next(self._ids), "matrix", fields)
         self._wire.send(frame)
         answer = self._wire.receive_frame()
@@ -109,7 +109,7 @@ def topic_ids(client: Client) -> dict[str, bytes]:
 
 
 def comparable(value: Any, ids: Mapping[str, bytes], but: Collection[str] = ()) -> Any:
-    """Return an answer without what differs between brokers and some fields, its arrays in an order of their own."""
+    """Return a response without values that differ between brokers and some fields, its arrays sorted."""
     if isinstance(value, bytes) and len(value) == len(ZERO_TOPIC_ID):
         return next((name for name, each in ids.items() if each == value), "other" if any(value) else "zero")
     if isinstance(value, tuple | list):
@@ -125,7 +125,7 @@ def comparable(value: Any, ids: Mapping[str, bytes], but: Collection[str] = ()) 
 
 
 def differences(theirs: Any, ours: Any, place: str = "") -> Iterator[str]:
-    """Yield where two comparable answers differ, and how."""
+    """Yield the differences of two comparable responses."""
     if isinstance(theirs, dict) and isinstance(ours, dict) and theirs.keys() == ours.keys():
         for name in theirs:
             yield from differences(theirs[name], ours[name], f"{place}.{name}")
@@ -136,7 +136,7 @@ def differences(theirs: Any, ours: Any, place: str = "") -> Iterator[str]:
         yield f"{place}: Kafka {theirs}, here {ours}"
 
 
-#: What differs by nature: addresses, texts, sizes, times; and what is not about rights.
+#: Fields that always differ: addresses, texts, sizes, times; and fields that are not about rights.
 _DIFFERENT = frozenset(
     {
         *("throttle_time", "error_message", "cluster_id", "host", "port", "rack", "log_dir", "config_source"),
@@ -147,8 +147,8 @@ _DIFFERENT = frozenset(
     }
 )
 
-#: One request a line: what it is called, its API and version, its fields; and its stage if it is of one alone.
-#: "$id NAME" stands for the id of a topic, "$plain" and "$transactional" for a batch of records.
+#: One request a line: its name, its API and version, its fields; and its stage if it belongs to one alone. "$id NAME"
+#: is replaced by the id of a topic, "$plain" and "$transactional" by a batch of records.
 _REQUESTS = Path(__file__).with_name("acl_requests.jsonl")
 
 _STAND_INS = {
@@ -169,7 +169,7 @@ def requests(stage: str, ids: Mapping[str, bytes]) -> Iterator[Asked]:
 
 
 def _filled(value: Any, ids: Mapping[str, bytes]) -> Any:
-    """Return a value with what its stand-ins stand for."""
+    """Return a value with its placeholders replaced."""
     if isinstance(value, dict):
         return {name: _filled(each, ids) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Java as tests start it: what runs for seconds is not worth the slower compiler of its two."""
+"""Java as tests start it: programs that run for seconds are not worth the slower of its two compilers."""
 
 import os
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Brokers that die while clients write and read: of ours each process in turn, of Apache Kafka the one that it has.
+"""Brokers that die while clients write and read: of ours each process in turn, of Apache Kafka its only one.
 
-A test says when the next one is to be killed, and goes on meanwhile.
+A test requests the next kill, and continues meanwhile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What each API answers who may, who may not, and who may not even know: as Apache Kafka 4.4 with the same ACLs.
+"""The responses of each API with rights, without, and without the right to describe, compared with Apache Kafka 4.4.
 
-Both brokers have the same topics and ACLs; the client comes from an address of its own, so that both know it apart from
-the administrator. The answers are compared field by field.
+Both brokers have the same topics and ACLs; the client has an address of its own, so that both can distinguish it from
+the administrator. The responses are compared field by field.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.support.deadline import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: By request, the fields in which this broker differs whatever the rights are.
+#: By request, the fields in which this broker differs for all rights.
 DIFFERENT = {
-    # It stands at the partitions too: a client looks there alone (`offset_fetch`).
+    # It is in the partitions too: a client reads it only there (`offset_fetch`).
     "OffsetFetch of shut-group 7": {"topics"},
     # A topic that is only checked has no id yet; four topic settings that Kafka 4.4 has added are missing here.
     "CreateTopics 7": {"topic_id", "configs"},
@@ -31,7 +31,7 @@ DIFFERENT = {
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SETTINGS = {
     "authorizer.class.name": AUTHORIZER,
-    # Kafka's own broker and controller are nobody in particular until the administrator has his rights.
+    # Kafka's own broker and controller have no user until the administrator has his rights.
     "allow.everyone.if.no.acl.found": "true",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
@@ -62,7 +62,7 @@ def prepared(port: int) -> dict[str, bytes]:
 
 
 def _commit_and_join(admin: Client) -> None:
-    """Give groups offsets, and others members that have what they subscribe to."""
+    """Commit offsets for groups, and add members with subscriptions to others."""
     commit = {"partition_index": 0, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": ""}
     topics = [{"name": name, "partitions": [commit]} for name in matrix.TOPICS]
     for group in ("open-group", "seen-group", "shut-group"):
@@ -97,7 +97,7 @@ def _commit_and_join(admin: Client) -> None:
 
 
 def _begin_transactions(admin: Client) -> None:
-    """Have a transaction of each id go on in topics of each kind."""
+    """Open a transaction of each id in topics of each kind."""
     for name in ("open-tx", "seen-tx", "shut-tx"):
         asked = {"transactional_id": name, "producer_id": -1, "producer_epoch": -1, "transaction_timeout_ms": 600_000}
         answers = []
@@ -120,12 +120,12 @@ def _begin_transactions(admin: Client) -> None:
 
 
 def _until(error: Callable[[], int]) -> None:
-    """Ask until there is no error: what is asked for is made by that."""
+    """Repeat until there is no error: the first request creates the resource."""
     wait_until(lambda: not error(), "what is made when it is first asked for")
 
 
 def answers(port: int, ids: dict[str, bytes]) -> Iterator[tuple[str, Any]]:
-    """Yield what a broker answers at each stage."""
+    """Yield a broker's responses at each stage."""
     for stage, more in matrix.STAGES.items():
         admin = Client(port, ADMIN)
         if more:
@@ -144,7 +144,7 @@ def answers(port: int, ids: dict[str, bytes]) -> Iterator[tuple[str, Any]]:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what Kafka and this broker answer."""
+    """Return the responses of Kafka and this broker."""
     directory: Path = tmp_path_factory.mktemp("matrix")
     broker = BrokerProcess(directory, {**SETTINGS, "num.io.threads": 2, "num.network.threads": 2}).start()
     try:

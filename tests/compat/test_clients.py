@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def assert_passes(key: str, broker: Broker) -> None:
-    """Run one client and show what failed; every feature must have passed."""
+    """Run one client and show its failures; every feature must have passed."""
     client = clients.by_key(key)
     preparation.prepare(client.part)
     outcomes = client.run(broker)
@@ -30,7 +30,7 @@ def test_every_feature_passes(broker: BrokerProcess, key: str) -> None:
 
 
 def test_every_feature_of_the_java_client_passes(broker_directory: Path) -> None:
-    # Its records are years old, and a broker looks for what has expired soon after its start.
+    # Its records are years old, and a broker checks retention soon after its start.
     settings = {**BROKER_SETTINGS, "num.network.threads": 2, "num.io.threads": 2, "log.retention.ms": -1}
     broker = BrokerProcess(broker_directory, settings).start()
     try:
@@ -40,7 +40,7 @@ def test_every_feature_of_the_java_client_passes(broker_directory: Path) -> None
 
 
 def test_kafka_reads_the_files_of_a_stopped_broker(tmp_path) -> None:
-    # Compaction takes offsets out of the internal topics, and the check looks for missing ones. The records are old.
+    # Compaction removes offsets of the internal topics, and the check looks for missing ones. The records are old.
     settings = {**BROKER_SETTINGS, "num.io.threads": 2, "log.cleaner.enable": False, "log.retention.ms": -1}
     broker = BrokerProcess(tmp_path, settings, ephemeral=False).start()
     assert_passes("java-filling", Broker(broker.bootstrap))

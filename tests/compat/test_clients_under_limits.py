@@ -1,9 +1,8 @@
-"""Four unmodified clients under each kind of limit: what the application sees of it, and that its work gets done.
+"""Four unmodified clients under each kind of limit: its effects on the application, which must finish.
 
-A row of LIMITS has a broker of its own, which each program of PROGRAMS meets in turn under a client id of its own. A
-limit of how many connections there are is taken up by connections that leave when the client has been seen to meet it.
-No application sees an error, but for THROTTLING_QUOTA_EXCEEDED in those that ask by a version that has it, as with
-Kafka.
+A row of LIMITS has a broker of its own, which each program of PROGRAMS uses in turn with a client id of its own. A
+limit of the number of connections is used up by connections that close when the client has been seen to meet it. No
+application sees an error, except for THROTTLING_QUOTA_EXCEEDED in those that use a version that has it, as with Kafka.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 LIMIT_S = 240
 CLIENT, FILLER, TOPIC = "limited", "filler", "limited"
 NONE: Mapping[str, Any] = {}
-#: Windows that are few, so that what may be used at once is used up soon.
+#: Few windows, so that the allowance is used up soon.
 SETTINGS = {
     "num.network.threads": 2,
     "num.io.threads": 2,
@@ -43,7 +42,7 @@ SETTINGS = {
 PYTHON = sys.executable, "-W", "ignore::DeprecationWarning", str(preparation.SOURCES / "python" / "limited.py")
 JAVA = "java", "-XX:TieredStopAtLevel=1", "-cp", f"{preparation.CLASSES}:{preparation.JARS}/*", "Limited"
 
-#: By name: what has to be prepared, and the command.
+#: By name: the preparation, and the command.
 PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "java": ("java", JAVA),
     "librdkafka": ("python", (*PYTHON, "confluent")),
@@ -52,9 +51,9 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 #: The client id of each.
 BY_PROGRAM = [{"client-id": f"{CLIENT}-{program}"} for program in PROGRAMS]
-#: They ask for topics by a version that has THROTTLING_QUOTA_EXCEEDED; the others are throttled afterwards.
+#: They create topics by a version that has THROTTLING_QUOTA_EXCEEDED; the others are throttled afterwards.
 STRICT = {"java", "kafka-python", "franz-go"}
-#: Connections that take a limit of how many there are; clients have two at a time.
+#: Connections that use up a limit of their number; clients have two at a time.
 HELD = 4
 
 BLOCKED = "rotunda_acceptor_blocked_seconds_total"
@@ -64,7 +63,7 @@ MUTED = "rotunda_request_throttle_seconds_sum"
 
 
 class Limit(NamedTuple):
-    """One kind of limit, the work that meets it, and how that shows: the broker's metric, and what the client sees."""
+    """One kind of limit, the load that meets it, and its effects: the broker's metric, and the client's view."""
 
     row: str
     work: str
@@ -135,7 +134,7 @@ class Limited(NamedTuple):
 
 @pytest.fixture(scope="module", params=LIMITS.values(), ids=[f"{each.row} {name}" for name, each in LIMITS.items()])
 def limited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
-    """Run a broker with a limit for all programs, with the topic and what they are to read of it."""
+    """Run a broker with a limit for all programs, with the topic and its records."""
     limit: Limit = request.param
     broker = BrokerProcess(tmp_path_factory.mktemp("broker"), {**SETTINGS, **limit.settings}).start()
     try:
@@ -162,7 +161,7 @@ def fill(broker: BrokerProcess, count: int) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a07_a08_a10_a12_a14_e11_e12_e13_e15_e18_what_a_client_sees_of_a_limit(limited: Limited, program: str) -> None:
-    """Its work is done, later; it is told a throttle time, or closed and comes back, and sees no error."""
+    """It finishes, later; it gets a throttle time, or is closed and reconnects, and sees no error."""
     part, command = PROGRAMS[program]
     preparation.prepare(part)
     broker, limit = limited
@@ -185,14 +184,14 @@ def test_a07_a08_a10_a12_a14_e11_e12_e13_e15_e18_what_a_client_sees_of_a_limit(l
     is_refused = limit.work == "topics" and program in STRICT
     assert seen["errors"] == (["THROTTLING_QUOTA_EXCEEDED"] if is_refused else []), seen
     assert seen["done"] == done, seen
-    # An answer to CreateTopics has the time as well; that of another API an application is not given.
+    # A CreateTopics response has the time as well; that of another API is hidden from an application.
     if limit.work != "topics":
         assert (seen["throttle_ms"] > 0) == limit.has_throttle_time, seen
     assert seen["closed"] == limit.is_closed, seen
 
 
 def one_more(broker: BrokerProcess, stack: ExitStack) -> WireClient | None:
-    """Return a connection that has been answered; None when those that have ended count still."""
+    """Return a connection that is served; None while ended ones still count."""
     wire = stack.enter_context(WireClient(broker.port))
     try:
         assert ask(wire, 18, 0, {}).error_code == 0
@@ -202,14 +201,14 @@ def one_more(broker: BrokerProcess, stack: ExitStack) -> WireClient | None:
 
 
 def release(held: list[WireClient], is_met: Callable[[], bool]) -> None:
-    """Let those that take the limit leave when somebody has met it."""
+    """Close the connections that use up the limit when a client has met it."""
     wait_until(is_met, "the limit to be met")
     for each in held:
         each.close()
 
 
 def run(command: list[str], meanwhile: Callable[[], object]) -> dict[str, Any]:
-    """Run a program and do something meanwhile; return what it has seen."""
+    """Run a program and call a function meanwhile; return the program's output."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             meanwhile()

@@ -30,7 +30,7 @@ def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def kafka_acls(broker: BrokerProcess, *arguments: str) -> str:
-    """Return what the tool prints."""
+    """Return the output of the tool."""
     for part in ("java", "kafka"):
         preparation.prepare(part)
     classes = f"{preparation.JARS}/*{os.pathsep}{preparation.KAFKA_JARS}/*"
@@ -65,7 +65,7 @@ def test_kafka_acls_adds_lists_and_removes(guarded: BrokerProcess) -> None:
         "(principal=User:alice, host=*, operation=WRITE, permissionType=ALLOW)",
     ):
         assert words in listed
-    # What the two tools write is the same.
+    # The two tools print the same.
     by_rotunda = guarded.command("acl", "list", "--topic", "orders", "--resource-pattern-type", "literal").stdout
     assert [operation in by_rotunda for operation in ("WRITE", "DESCRIBE", "CREATE", "READ")] == [
         True,

@@ -1,6 +1,6 @@
-"""Limits of connections beside Apache Kafka 4.3: the same limits set on both, what a raw socket and a Java client see.
+"""Connection limits compared with Apache Kafka 4.3: the same limits on both, seen by a raw socket and a Java client.
 
-A row of LIMITS is set at a running broker of each kind; when it is in force and taken up, both are asked the same.
+A row of LIMITS is set at a running broker of each kind; when it is in force and used up, both get the same requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 WINDOWS = {"quota.window.num": "3"}
 #: Connections that there may be: a client has two at a time.
 MOST = 4
-#: Who is not answered for so long waits. Both answer in a thousandth of it.
+#: A connection without a response for so long waits. Both respond in a thousandth of it.
 WAITS_S = 1.5
 CLIENTS = 2
 MADE, LOST = "connection-creation-total", "connection-close-total"
@@ -38,12 +38,12 @@ SET, DELETE = 0, 1
 
 
 class Limit(NamedTuple):
-    """One limit: what sets it, and whether it is taken up by connections that stay, or by such that come."""
+    """One limit: its setting, and whether it is used up by open connections, or by new ones."""
 
     settings: Mapping[str, str]
     address_rate: float = 0
     is_held: bool = False
-    #: What the Java client sees before the connections that stay leave.
+    #: The Java client's view before the open connections close.
     until: str = MADE
 
 
@@ -100,7 +100,7 @@ def test_a07_a08_a10_a12_a14_a15_what_is_seen_of_a_limit_beside_kafka(ports: dic
 
 
 def under(limit: Limit, port: int) -> dict[str, Any]:
-    """Set a limit at a broker, take it up, and return what is seen of it; it is gone afterwards."""
+    """Set a limit at a broker, use it up, and return the observations; delete it afterwards."""
     assert is_altered(limit, SET, port)
     try:
         with ExitStack() as stack:
@@ -110,11 +110,11 @@ def under(limit: Limit, port: int) -> dict[str, Any]:
 
 
 def held(limit: Limit, port: int, stack: ExitStack) -> dict[str, Any]:
-    """Return what is seen while as many connections are open as may be."""
+    """Return the observations while the limit of open connections is used up."""
     stay: list[WireClient] = []
 
     def is_taken() -> bool:
-        # Who stays may have to leave when the limit comes into force, for one that has come before.
+        # Open connections may be closed when the limit comes into force, in favour of an earlier one.
         for each in [each for each in stay if outcome(each) != "answered"]:
             each.close()
             stay.remove(each)
@@ -140,7 +140,7 @@ def held(limit: Limit, port: int, stack: ExitStack) -> dict[str, Any]:
 
 
 def too_fast(limit: Limit, port: int) -> dict[str, Any]:
-    """Return what is seen while connections come faster than they may: of some that do, and of a client."""
+    """Return the observations while connections exceed their rate: of some that do, and of a client."""
     # One of an address is closed when its time is over; one of all waits for less than the others' limit.
     reaction, within_s = ("ended", LIMIT_S) if limit.address_rate else ("waits", 0.2)
 
@@ -151,11 +151,11 @@ def too_fast(limit: Limit, port: int) -> dict[str, Any]:
     wait_until(is_felt, "the limit to be in force")
     with ExitStack() as stack:
         raw = [stack.enter_context(WireClient(port)) for _ in range(6)]
-        # How many are answered all the same is a matter of time.
+        # How many are served all the same is a matter of time.
         seen = {_kind(outcome(one, timeout_s=LIMIT_S)) for one in raw} - {"answered"}
     java = run_java(port, "", [])
     if limit.address_rate:
-        # Whether it comes too fast is a matter of time as well: `test_clients_under_limits` has clients that do.
+        # Whether it connects too fast is a matter of time as well: `test_clients_under_limits` has clients that do.
         del java["closed"]
     return {"asks": seen, "java": java}
 
@@ -166,7 +166,7 @@ def _kind(seen: str) -> str:
 
 
 def outcome(one: WireClient, data: bytes = request_frame(18, 0, 1), timeout_s: float = WAITS_S) -> str:
-    """Return what comes of a connection that sends this: it is answered, waits, or sees its end or a reset."""
+    """Return the outcome of a connection that sends this: a response, a wait, its end or a reset."""
     one.socket.settimeout(timeout_s)
     try:
         one.socket.sendall(data)
@@ -178,7 +178,7 @@ def outcome(one: WireClient, data: bytes = request_frame(18, 0, 1), timeout_s: f
 
 
 def run_java(port: int, until: str, stay: list[WireClient]) -> dict[str, Any]:
-    """Run the Java client; let connections that stay leave when it has seen what there is to see first."""
+    """Run the Java client; close the open connections when it has shown its first observations."""
     command = [*JAVA, f"127.0.0.1:{port}", CLIENT, TOPIC, "connect", str(CLIENTS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         timer = threading.Timer(LIMIT_S, process.kill)
@@ -199,7 +199,7 @@ def run_java(port: int, until: str, stay: list[WireClient]) -> dict[str, Any]:
 
 
 def is_altered(limit: Limit, operation: int, port: int) -> bool:
-    """Set a limit, or delete it; False if it does not let the connection in that asks for that."""
+    """Set a limit, or delete it; False if it rejects the connection of the request itself."""
     try:
         with WireClient(port) as wire:
             alter(wire, limit, operation)

@@ -1,4 +1,4 @@
-"""MirrorMaker 2 at a broker that lets in who has a user and rights; `ops/compat --only mirror` has the rest."""
+"""MirrorMaker 2 at a broker that requires a user and rights; `ops/compat --only mirror` has the rest."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ RECORDS = 100
 
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Yield a broker with a listener for whoever may do everything, and one of SASL."""
+    """Yield a broker with a listener for a superuser, and one of SASL."""
     line = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_mirror="{PASSWORD}";'
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",

@@ -75,7 +75,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str
 
 
 def make_alice(address: str) -> None:
-    """Give alice her password for SCRAM."""
+    """Set alice's SCRAM password."""
     from rotunda.broker.client.admin import users  # noqa: PLC0415
     from rotunda.broker.client.network.blocking_client import BlockingClient  # noqa: PLC0415
 
@@ -86,7 +86,7 @@ def make_alice(address: str) -> None:
 def properties(
     secured: tuple[dict[str, str], Path], protocol: str, mechanism: str, directory: Path, password: str = PASSWORD
 ) -> dict[str, str]:
-    """Return what a client of alice's is given."""
+    """Return the properties of alice's client."""
     addresses, trusted = secured
     shown = directory / "token"
     now = int(time.time())

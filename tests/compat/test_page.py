@@ -1,4 +1,4 @@
-"""The page of compatibility: what was run replaces the row of its client, all others stay as they are."""
+"""The page of compatibility: a run replaces the row of its client, all others stay as they are."""
 
 from __future__ import annotations
 

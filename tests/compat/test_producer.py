@@ -32,7 +32,7 @@ PARTITIONS = 3
 BETWEEN_S = 0.5
 LINE = re.compile(r"CreateTime:(\d+)\tPartition:(\d+)\tOffset:(\d+)\t(.*)\t(.*)\t(.*)")
 
-#: What the Java consumer prints of a record: time, partition, offset, headers, key, value.
+#: The Java consumer's output for a record: time, partition, offset, headers, key, value.
 Printed = tuple[int, int, int, str, str, str]
 Sent = dict[str, list[tuple[RecordFuture, tuple[str, str, str]]]]
 
@@ -74,7 +74,7 @@ def send_all(dying: DyingBroker) -> Sent:
             producers[codec] = stack.enter_context(Producer(settings))
         for number in range(RECORDS):
             for codec, producer in producers.items():
-                # One of both tells the codec.
+                # One of both shows the codec.
                 key = f"{codec} key {number % 7}" if number % 3 else None
                 value = f"{codec} value {number} " + "é" * (number % 40) if number % 60 != 1 else None
                 headers = {"trace": b"1", "second": b""} if number % 11 == 0 else None
@@ -87,7 +87,7 @@ def send_all(dying: DyingBroker) -> Sent:
 
 
 def test_every_record_is_read_by_the_java_consumer_as_it_was_sent(dying: DyingBroker, tmp_path: Path) -> None:
-    """`G24`: once, in order, and where its future says; with every codec, under SIGKILL of every process."""
+    """`G24`: once, in order, and at its future's offset; with every codec, under SIGKILL of every process."""
     admin = AdminClient({"bootstrap.servers": dying.address})
     topics = [NewTopic(f"produced-{codec}", PARTITIONS, 1) for codec in CODECS]
     for future in admin.create_topics(topics, request_timeout=120).values():

@@ -1,4 +1,4 @@
-"""The metrics of our producer beside those of the Java producer, which prints its own; and beside what a broker got."""
+"""The metrics of our producer compared with the Java producer's own, and with the broker's counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 RECORDS = 10
 PRINTED = re.compile(r"producer-(\w+-)?metrics:([\w-]+)")
-#: Those of the I/O thread and of calls, and of what clients cannot tell; docs/producer.md says so.
+#: Those of the I/O thread and of calls, and those that clients cannot measure; listed in docs/producer.md.
 JAVAS_ALONE = re.compile(
     r"io-|select-|network-io-|txn-|flush-|metadata-wait-|reauthentication-|failed-reauth|.*-no-reauth-"
 )

@@ -20,15 +20,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 PARTITIONS = 3
 TRANSACTIONS = STRIKES + 4
 RECORDS = 30
-#: The consumer says other things on its standard output too.
+#: The consumer prints other lines on its standard output too.
 VALUE = re.compile(r"(\d+|last) \d+|of .*")
 
 
 def test_committed_transactions_are_read_and_aborted_ones_are_not(dying: DyingBroker, tmp_path: Path) -> None:  # noqa: F811
     """Both ends, offsets of a group, and a producer that is fenced by another of the same transactional id.
 
-    Every process of ours dies meanwhile. Kafka lives: killed just behind a commit, 4.3 may complete the transaction
-    without its markers when it comes back, and the next abort takes its records along, with confluent-kafka too.
+    Every process of ours dies meanwhile. Kafka is not killed: killed just after a commit, 4.3 may complete the
+    transaction without its markers after its restart, and the next abort includes its records, with confluent-kafka
+    too.
     """
     strike = dying.strike if isinstance(dying, DyingRotunda) else lambda: None
     admin = AdminClient({"bootstrap.servers": dying.address})

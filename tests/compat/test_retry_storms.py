@@ -1,4 +1,4 @@
-"""Unmodified clients whose requests fail again and again at a broker that holds the answers to such back (`D22`)."""
+"""Unmodified clients whose requests fail again and again at a broker that delays such responses (`D22`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.support.deadline import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
 RECORDS = 25
-#: Far from what a client gives up after; two of them within a second suffice.
+#: Far below the timeouts of clients; two of them within a second suffice.
 FAILURES = 6
-#: By client, what it is told. franz-go asks for a leader again a second later at the soonest, and is no storm there.
+#: By client, its error. franz-go retries a leader after a second at the soonest, and is no storm there.
 FAULTS: dict[str, tuple[str, str, str | None]] = {
     "franz-go": ("InitProducerId", "COORDINATOR_NOT_AVAILABLE", None),
 }
@@ -25,7 +25,7 @@ OF_LEADERS = ("Produce", "NOT_LEADER_OR_FOLLOWER", TOPIC)
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_d22_a_client_that_is_slowed_down_recovers_by_itself(tmp_path: Path, program: str) -> None:
-    """Its application sees no error, and all its records are taken."""
+    """Its application sees no error, and all its records are accepted."""
     part, command = PROGRAMS[program]
     api, error, topic = FAULTS.get(program, OF_LEADERS)
     preparation.prepare(part)

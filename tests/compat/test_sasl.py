@@ -96,7 +96,7 @@ def test_h08_java(secured: SaslBroker, mechanism: str, tmp_path: Path) -> None:
 
 
 def test_kafka_configs_makes_shows_and_deletes_users(secured: SaslBroker, tmp_path: Path) -> None:
-    """KIP-554: and who is made so gets in."""
+    """KIP-554: and a user created by it can log in."""
     preparation.prepare("java")
     address = secured.addresses["PLAINTEXT"]
 

@@ -1,4 +1,4 @@
-"""SASL beside Apache Kafka 4.3: the same frames to both, and what each answers and whether it ends the connection."""
+"""SASL compared with Apache Kafka 4.3: the same frames to both, their responses, and whether the connection ends."""
 
 import re
 import struct
@@ -73,14 +73,14 @@ def start_kafka(stack: ExitStack, directory: Path) -> Addresses:
 
 
 class Transcript:
-    """One connection, and what came of each of its frames."""
+    """One connection, and the outcome of each of its frames."""
 
     def __init__(self, wire: SaslWire):
         self.wire = wire
         self.lines: list[object] = []
 
     def ask(self, key: ApiKey, version: int, **fields: Any) -> Any:
-        """Send a request and note its answer, or the end."""
+        """Send a request and note its response, or the end."""
         try:
             answer = self.wire.request(key, version, **fields)
         except ConnectionError:
@@ -94,7 +94,7 @@ class Transcript:
         return answer
 
     def versions(self, name: str = "wire", version: int = 3) -> None:
-        """Ask for the versions, of which those are not noted."""
+        """Request the versions, without a note of them."""
         fields = {"client_software_name": name, "client_software_version": "1"} if version >= 3 else {}
         self.ask(ApiKey.API_VERSIONS, version, **fields)
 
@@ -200,8 +200,8 @@ def test_h08_h09_b25_both_answer_alike(both: tuple[Addresses, Addresses]) -> Non
         found, expected = transcript(ours, listener, exchange), transcript(kafkas, listener, exchange)
         if found != expected:
             different[name] = {"ours": found, KAFKAS: expected}
-    # Kafka answers any request there with an error of its API; here it ends the connection, but for those of SASL: no
-    # processor loads the descriptions of all APIs for who is nobody yet.
+    # Kafka responds to any request there with an error of its API; here the connection ends, except for those of SASL:
+    # no processor loads the descriptions of all APIs for an unauthenticated client.
     different.pop("request within")
     assert different == {}
 
@@ -220,7 +220,7 @@ TOKEN_REQUESTS: tuple[tuple[ApiKey, int, dict[str, Any]], ...] = (
 
 
 def tokens_asked_for(address: int, *, is_user: bool) -> list[Any]:
-    """Return the answers to requests about delegation tokens."""
+    """Return the responses to requests about delegation tokens."""
     with SaslWire(address) as wire:
         if is_user:
             wire.log_in("carol", "secret")
@@ -229,7 +229,7 @@ def tokens_asked_for(address: int, *, is_user: bool) -> list[Any]:
 
 
 def test_delegation_tokens_are_as_little_enabled(both: tuple[Addresses, Addresses]) -> None:
-    """Error 64 to who is nobody, 61 to users: without delegation.token.secret.key there are none."""
+    """Error 64 before authentication, 61 for users: without delegation.token.secret.key there are none."""
     for addresses in both:
         make_carol(addresses[PLAIN])
         wait_until(lambda: "closed" not in transcript(addresses, SASL, EXCHANGES["SCRAM"][1]), "carol is known")  # noqa: B023

@@ -57,7 +57,7 @@ def test_kafka_reads_and_writes_the_same_bytes_and_values() -> None:
 
 
 def test_what_kafka_writes_again_is_read_as_the_same_value() -> None:
-    """Of changed bytes, those that both accept: unknown tagged fields are added, so that Kafka keeps them."""
+    """Of changed bytes, those that both accept: unknown tagged fields are added, so that Kafka preserves them."""
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     cases: list[Case] = []
@@ -89,7 +89,7 @@ def accepted(name: str, version: int, body: bytes) -> Any:
 
 
 def kafka(cases: list[Case]) -> Iterator[tuple[bytes, str]]:
-    """Yield what Kafka writes of each message that it was given, and its values as JSON or the failure."""
+    """Yield Kafka's encoding of each message, and its values as JSON or the failure."""
     request = bytearray()
     for name, version, body in cases:
         request += struct.pack(">i", len(name)) + name.encode() + struct.pack(">hi", version, len(body)) + body
