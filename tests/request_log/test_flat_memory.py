@@ -1,4 +1,4 @@
-"""The recorder's memory beside clients that are always new, and topics that come and go."""
+"""The recorder's memory with ever new clients, and topics that are created and deleted."""
 
 import json
 import tracemalloc
@@ -40,7 +40,7 @@ def push_strangers(bench: RecorderBench, first: int, count: int) -> None:
 
 
 def test_memory_is_flat_over_tens_of_thousands_of_names(bench: RecorderBench):
-    """What was written is forgotten, and every row has its client's name all the same."""
+    """Written names are forgotten, and every row has its client's name all the same."""
     push_strangers(bench, 0, 5000)
     tracemalloc.start()
     try:
@@ -50,7 +50,7 @@ def test_memory_is_flat_over_tens_of_thousands_of_names(bench: RecorderBench):
         after_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # It rises to the limit and falls again; where it stands just now is chance.
+    # It rises to the limit and falls again; its present value is random.
     assert after_bytes - before_bytes < 3 * names.MOST_NAMES_BYTES
     bench.recorder.finish()
     rows = bench.read("requests")
@@ -59,7 +59,7 @@ def test_memory_is_flat_over_tens_of_thousands_of_names(bench: RecorderBench):
 
 
 def test_nothing_is_taken_while_names_are_too_many_and_cannot_be_written(bench: RecorderBench):
-    """Until Arrow is loaded rows wait in the rings, which take fewer and count what finds no room."""
+    """Until Arrow is loaded rows wait in the rings, which accept fewer and count the rest."""
     bench.recorder.is_prepared = False
     push_strangers(bench, 0, 10_000)
     assert bench.recorder._clients._size_bytes < 3 * names.MOST_NAMES_BYTES
@@ -89,7 +89,7 @@ def test_the_versions_that_a_client_makes_up_are_bounded(bench: RecorderBench):
 
 
 def test_topics_that_are_gone_are_forgotten(bench: RecorderBench, monkeypatch: pytest.MonkeyPatch):
-    """The number of one that is gone is another's later, when no row has it any more."""
+    """The number of a deleted topic is reused later, when no row has it any more."""
     monkeypatch.setattr(names, "MOST_GONE_SUBJECTS", 50)
     for number in range(500):
         bench.topics.clear()
@@ -98,7 +98,7 @@ def test_topics_that_are_gone_are_forgotten(bench: RecorderBench, monkeypatch: p
         bench.push(rows_of(bench.clock, 1, partition_row=number % 7))
         bench.turn(after_ms=1)
     subjects = bench.recorder._subjects
-    # The newest thousand rows are kept for whoever watches, and so are their topics' names.
+    # The newest thousand rows are cached for the live view, and so are their topics' names.
     assert len(subjects._known) <= 600
     for _ in range(3):
         bench.push(rows_of(bench.clock, 500, partition_row=-1))
@@ -130,7 +130,7 @@ def test_a_number_is_used_again_only_when_it_is_free(bench: RecorderBench):
 def test_what_is_kept_for_those_who_watch_does_not_stop_the_taking(
     bench: RecorderBench, monkeypatch: pytest.MonkeyPatch
 ):
-    """However little may be remembered."""
+    """However small the cache."""
     monkeypatch.setattr(names, "MOST_NAMES_BYTES", 1)
     monkeypatch.setattr(names, "MOST_GONE_SUBJECTS", 0)
     push_strangers(bench, 0, 2000)

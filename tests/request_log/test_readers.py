@@ -1,4 +1,4 @@
-"""Whatever reads Parquet opens the request log as it is: pandas, Polars, DuckDB and Arrow."""
+"""All common Parquet readers open the request log as it is: pandas, Polars, DuckDB and Arrow."""
 
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def roles(tmp_path: Path) -> Path:
 
 
 def test_roles_in_every_reader(roles: Path) -> None:
-    """Numbers that are null, and shares, are what they are everywhere."""
+    """Null numbers, and shares, have the same values everywhere."""
     everything = f"{roles}/**/*.parquet"
     frame = pd.read_parquet(roles)
     processor = frame[frame["role"] == "processor"].sort_values("time")

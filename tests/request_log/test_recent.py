@@ -1,4 +1,4 @@
-"""What is kept of the last requests: the newest, the slowest, and what each connection does."""
+"""The cache of recent requests: the newest, the slowest, and the activity of each connection."""
 
 import json
 from typing import Any
@@ -24,14 +24,14 @@ MS = 1_000_000
 
 
 class OneTopic:
-    """Stands in for Subjects: every subject is a partition of one topic."""
+    """Replaces Subjects: every subject is a partition of one topic."""
 
     def name(self, subject: int) -> tuple[str, int]:
         return "orders", subject
 
 
 class Keeper:
-    """The collector with a clock of the test's own, and a reader of what it publishes."""
+    """The collector with a clock of the test's own, and a reader of its snapshots."""
 
     def __init__(self) -> None:
         view = memoryview(bytearray(BYTES_NEEDED))
@@ -112,7 +112,7 @@ def test_slow_requests_of_long_ago_go(keeper: Keeper):
 
 
 def test_connections_are_known_by_what_they_do(keeper: Keeper):
-    """Row 5: who is connected, and what each does. The first rows may come before the connection's own event."""
+    """Row 5: the connections, and the activity of each. The first rows may precede the connection's own event."""
     keeper.add(1, [1.0, 1.0])
     keeper.event(1, 1, -1)
     keeper.add(1, [1.0], ApiKey.FETCH)
@@ -131,7 +131,7 @@ def test_many_rows_are_sampled_and_still_counted(keeper: Keeper):
 
 
 def test_names_that_do_not_fit_are_left_out(keeper: Keeper):
-    """Fewer connections and rows are told then, and how many connections there are."""
+    """Fewer connections and rows are published then, with the number of connections."""
     for number in range(2, 302):
         keeper.learn(number, "x" * 250)
         keeper.add(number, [1.0] * 4)

@@ -1,4 +1,4 @@
-"""From rings to files: what stands in them, when they can be seen, and what is said of what was lost."""
+"""From rings to files: their contents, when they can be seen, and the reports of lost rows."""
 
 import os
 import resource
@@ -78,7 +78,7 @@ def test_a_row_says_what_a_test_has_injected(bench: RecorderBench) -> None:
 
 
 def test_a_row_says_what_was_denied(bench: RecorderBench) -> None:
-    """Also when that came long before; what is not known is left out, and only so many are remembered."""
+    """Also of an earlier denial; unknown ones are left out, and their cache is limited."""
     clients = bench.recorder._clients
     clients.learn_denial(-5, b'["WRITE", "Topic", "orders"]')
     rows = rows_of(bench.clock, 3)
@@ -95,7 +95,7 @@ def test_a_row_says_what_was_denied(bench: RecorderBench) -> None:
 
 
 def test_a_row_has_no_gaps() -> None:
-    """Numpy leaves them out when it joins rows, and what is joined is then read as rows again."""
+    """Numpy removes them when it joins rows, and joined rows are then read as rows again."""
     dtype = REQUEST_ROW.dtype
     assert sum(dtype[name].itemsize for name in dtype.names or ()) == dtype.itemsize == REQUEST_ROW.size
 
@@ -115,7 +115,7 @@ def test_codec_bytes_and_longest_wait_are_null_where_they_do_not_apply(bench: Re
 
 
 def test_d19_c17_deprecated_versions_are_marked(bench: RecorderBench) -> None:
-    """KIP-896: versions up to 2 of AlterConfigs, which are served and will go; others and unknown APIs are not."""
+    """KIP-896: versions up to 2 of AlterConfigs, which are served but deprecated; others and unknown APIs are not."""
     rows = rows_of(bench.clock, 4)
     rows["api_key"], rows["api_version"] = [33, 33, 3, 999], [1, 3, 1, 0]
     bench.push(rows)
@@ -161,7 +161,7 @@ def test_no_file_is_seen_before_it_is_whole(bench: RecorderBench) -> None:
     assert all(name.startswith(".") and not name.endswith(".parquet") for name in on_disk)
     assert remove_unfinished(bench.root) is None
     assert not [name for _, _, names in os.walk(bench.root) for name in names]
-    # Somebody has taken the file away from this recorder: that is a loss like any other.
+    # The file was deleted under this recorder: that is a loss like any other.
     bench.recorder.finish()
     bench.recorder.finish()
     assert {gap["cause"] for gap in bench.read("gaps")} == {"write_failed"}
@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_written_becomes_a_gap(bench: RecorderBench) -> No
 
 
 def test_a_full_disk_loses_rows_and_never_the_account_of_them(bench: RecorderBench) -> None:
-    """users.md row 28. Neither rows nor gaps can be written for a while; half-written files are taken away."""
+    """users.md row 28. Neither rows nor gaps can be written for a while; half-written files are deleted."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, most))
     try:
@@ -266,7 +266,7 @@ def test_a_full_disk_loses_rows_and_never_the_account_of_them(bench: RecorderBen
     assert sum(gap["rows"] for gap in gaps) == 60
     account = bench.rings.account(0)
     assert account.get("rows_settled") == account.get("rows_pushed") == 64
-    # It is told once.
+    # It is reported once.
     bench.recorder.finish()
     assert len(bench.read("gaps")) == len(gaps)
 
@@ -286,7 +286,7 @@ def test_losses_whose_row_could_not_be_written_are_told_once(bench: RecorderBenc
 
 @pytest.mark.parametrize("step_ms", [-7_200_000, 7_200_000], ids=["back", "ahead"])
 def test_rows_lie_in_the_hour_of_their_time_when_the_clock_is_set(bench: RecorderBench, step_ms: int) -> None:
-    """What waits to be written was sorted by the clock as it was, and is written by it."""
+    """Rows in the buffer were sorted by the clock as it was, and are written by it."""
     bench.push(rows_of(bench.clock, 3))
     bench.turn()
     bench.clock.set_wall(step_ms)
@@ -322,7 +322,7 @@ def test_sampling_keeps_what_failed_and_what_was_slow(tmp_path: Path) -> None:
 
 
 def test_beyond_so_many_rows_a_second_each_row_stands_for_several(tmp_path: Path) -> None:
-    """users.md row 22: what failed is there all the same, and the weights add up to what was requested."""
+    """users.md row 22: failed requests are all there, and the weights add up to the number of requests."""
     bench = RecorderBench(tmp_path / "log", request_log_rows_per_second=1000)
     for _ in range(40):
         bench.push(rows_of(bench.clock, 1000))
@@ -360,7 +360,7 @@ def test_a_row_of_the_partition_table_keeps_the_name_that_it_had(bench: Recorder
 
 
 def test_only_rows_of_the_partition_table_that_are_known_have_a_topic(bench: RecorderBench) -> None:
-    """Whether they lie in front of those that are, between them or behind them."""
+    """Whether they are before the known ones, between them or after them."""
     bench.topics = {"first": 0, "edge": 1022, "next": 1023, "far": 5000}
     told = [-1, 0, 3, 1021, 1022, 1023, 1024, 4999, 5000, 5001, 10_001, 10_002, 2**31 - 1, -(2**31)]
     rows = rows_of(bench.clock, len(told))

@@ -1,4 +1,4 @@
-"""The dataset roles: when rows are written, what is in them, and what is said of those that a killed recorder began."""
+"""The dataset `roles`: when rows are written, their contents, and intervals that a killed recorder began."""
 
 import os
 from itertools import pairwise
@@ -83,7 +83,7 @@ def test_the_peak_of_a_ring_is_the_highest_that_was_seen(bench: RolesBench) -> N
     assert bench.ring.claim(RING_BYTES // 2 - 8) >= 0
     bench.ring.publish()
     bench.turn(LOOK_NS // MS)
-    # Its reader lets go of it.
+    # Its reader closes it.
     bench._fills["handler", 0][0]._header[HEAD] = RING_BYTES // 2
     bench.turn(INTERVAL_MS)
     row = bench.rows("handler")[0]
@@ -92,13 +92,13 @@ def test_the_peak_of_a_ring_is_the_highest_that_was_seen(bench: RolesBench) -> N
 
 
 def pass_seconds(bench: RolesBench, seconds: int) -> None:
-    """Let time pass; the recorder turns once a second, as it does when nobody wakes it."""
+    """Advance the clock; the recorder turns once a second, as it does without a wake-up."""
     for _ in range(seconds):
         bench.turn(1_000)
 
 
 def test_rows_end_one_interval_after_the_last_request(bench: RolesBench) -> None:
-    """Idle and gone are told apart: the last rows of an idle broker say that nothing came."""
+    """Idle and dead can be distinguished: the last rows of an idle broker show no requests."""
     pass_seconds(bench, 30)
     assert bench.recorder.is_busy is False
     bench.count(bench.processor, "requests_received", 1)
@@ -109,7 +109,7 @@ def test_rows_end_one_interval_after_the_last_request(bench: RolesBench) -> None
     bench.turn()
     pass_seconds(bench, 5)
     rows = bench.rows("processor")
-    # What processes had used a second before requests were noticed is of a time before they came.
+    # CPU used by processes a second before requests were noticed belongs to the time before them.
     assert [(row["traffic"], row["intervalUs"]) for row in rows] == [
         (True, 10_000_000), (False, 10_000_000), (True, 6_000_000),
     ]  # fmt: skip
