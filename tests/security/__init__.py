@@ -1,1 +1,1 @@
-"""Tests of who a client is, and what it may do."""
+"""Tests of authentication and authorization."""

@@ -1,4 +1,4 @@
-"""Who may do what, by ACLs as Kafka's StandardAuthorizer decides; filters of ACLs; which ACLs may be made."""
+"""Authorization by ACLs as Kafka's StandardAuthorizer decides; filters of ACLs; validation of new ACLs."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def authorizer(*acls: Acl, supers: str = "", allow_without_acls: bool = False) -
         ([acl("t", pattern=PREFIXED)], O.READ, "t", True),
         ([acl("tt", pattern=PREFIXED)], O.READ, "t", False),
         ([acl("t", O.ALL)], O.ALTER, "t", True),
-        # What allows these allows to describe, and what denies them does not deny it.
+        # Allowing these implies describe, denying them does not deny it.
         *[([acl("t", each)], O.DESCRIBE, "t", True) for each in (O.READ, O.WRITE, O.DELETE, O.ALTER, O.DESCRIBE)],
         *[([acl("t", each)], O.DESCRIBE, "t", False) for each in (O.CREATE, O.ALTER_CONFIGS, O.DESCRIBE_CONFIGS)],
         ([acl("t", O.ALTER_CONFIGS)], O.DESCRIBE_CONFIGS, "t", True),
         ([acl("t", O.ALTER)], O.DESCRIBE_CONFIGS, "t", False),
         ([acl("t", O.READ, DENY), acl("t", O.DESCRIBE)], O.DESCRIBE, "t", True),
-        # A denial counts wherever it stands.
+        # A denial counts at any position.
         ([acl("t"), acl("t", O.READ, DENY)], O.READ, "t", False),
         ([acl("t"), acl("*", O.ALL, DENY)], O.READ, "t", False),
         ([acl("topic"), acl("to", O.READ, DENY, pattern=PREFIXED)], O.READ, "topic", False),
@@ -86,7 +86,7 @@ def test_acls_decide_as_kafkas_authorizer(acls: list[Acl], operation: int, name:
 
 
 def test_names_of_any_length_are_decided_and_not_remembered() -> None:
-    """Clients choose them: who may do nothing could fill the memory otherwise."""
+    """Clients choose them: a client without rights could fill the memory otherwise."""
     authorizer = Authorizer()
     session = Session("mallory", "127.0.0.1")
     tracemalloc.start()

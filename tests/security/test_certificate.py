@@ -1,4 +1,4 @@
-"""What is read of certificates: names as Java writes them (compared with what JDK 17 printed), and ends."""
+"""Parsing of certificates: names as Java writes them (compared with the output of JDK 17), and ends."""
 
 import ssl
 from datetime import UTC, datetime, timedelta

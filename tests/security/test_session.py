@@ -1,4 +1,4 @@
-"""Sessions: what travels of them, and that the same bytes are the same object."""
+"""Sessions: their encoding between processes, and that the same bytes are the same object."""
 
 import pytest
 

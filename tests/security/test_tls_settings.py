@@ -1,4 +1,4 @@
-"""What listeners of TLS are given: stores of each form, versions, ciphers; and what is said of what cannot be used."""
+"""Settings of TLS listeners: stores of each form, versions, ciphers; and the errors for unusable ones."""
 
 import ssl
 from pathlib import Path
@@ -19,7 +19,7 @@ OTHER = AUTHORITY.issue("other")
 
 
 def made(sets: dict[str, str], listener: str = "SSL") -> ServerTls:
-    """Return what the first listener serves with."""
+    """Return the settings that the first listener serves with."""
     config = load(None, {"listeners": f"{listener}://127.0.0.1:0", **sets}, {})
     check_tls(config)
     settings = tls_of(config, config.bound_listeners[0])
@@ -87,7 +87,7 @@ def test_h05_a_listener_has_settings_of_its_own(pem: str) -> None:
 
 
 def test_without_certificates_of_clients_an_open_listener_needs_the_explicit_flag() -> None:
-    """`users.md` 23: whoever must show a certificate is authenticated, whoever may is not."""
+    """`users.md` 23: clients that must show a certificate are authenticated, those that may are not."""
     for client_auth in ("none", "requested"):
         with pytest.raises(ConfigError, match=r"ssl.client.auth=required"):
             load(None, {"listeners": "SSL://0.0.0.0:1", "ssl.client.auth": client_auth}, {})
@@ -166,7 +166,7 @@ def test_h07_what_cannot_be_served_is_named_with_its_remedy(
 
 
 def test_ciphers_have_the_names_of_the_standard_and_of_openssl() -> None:
-    """Each that OpenSSL has for RSA and ECDSA is found by the name that the standard gives it."""
+    """Each that OpenSSL has for RSA and ECDSA is found by its name in the standard."""
     known = {
         "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
         "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384": "ECDHE-ECDSA-AES256-SHA384",

@@ -1,4 +1,4 @@
-"""The authenticator: which frames are legal when, what each failure answers, sessions and their ends."""
+"""The authenticator: legal frames in each state, the response to each failure, sessions and their ends."""
 
 import base64
 import random
@@ -272,7 +272,7 @@ def test_h10_a_session_lasts_no_longer_than_an_answer_can_say() -> None:
 
 
 def test_mutated_frames_never_raise_and_never_make_a_user(request: pytest.FixtureRequest) -> None:
-    """3,000 exchanges with a changed frame somewhere; whoever gets in has sent the right token."""
+    """3,000 exchanges with a changed frame somewhere; a client that logs in has sent the right token."""
     seed = request.config.getoption("randomly_seed", default=0)
     chance = random.Random(f"mutated {seed}")
     print("seed", seed)

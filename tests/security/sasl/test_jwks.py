@@ -31,7 +31,7 @@ def server() -> Iterator[KeyServer]:
 
 
 def test_h08_keys_that_are_withdrawn_sign_nothing_once_they_are_read_again(server: KeyServer) -> None:
-    """By the interval alone: nobody asks for a key that is not known."""
+    """By the interval alone: no token has an unknown key."""
     with followed(server.url, refresh_ms=20) as keys:
         wait_until(lambda: keys.find("old"), "the first keys")
         server.body = key_set(new=NEW)
@@ -98,7 +98,7 @@ def test_h08_a_server_that_is_not_there_yet_is_asked_until_it_is(server: KeyServ
 def test_h08_a_server_whose_certificate_nobody_trusts_gives_no_keys(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whom OpenSSL trusts may be said by SSL_CERT_FILE."""
+    """SSL_CERT_FILE may set OpenSSL's trusted certificates."""
     authority = Authority()
     (tmp_path / "ca.pem").write_text(authority.pem)
     with (

@@ -72,7 +72,7 @@ def test_h08_signed_tokens_make_a_user_for_as_long_as_they_last(
 
 
 def hmac_of_public_key() -> str:
-    """Return what a server takes that lets the token choose the algorithm: a MAC whose secret is the public key."""
+    """Return a token that servers accept if it may choose the algorithm: a MAC whose secret is the public key."""
     head, body = ({"alg": "HS256", "typ": "JWT", "kid": "rsa"}, claims())
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (head, body)]
     secret = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -169,7 +169,7 @@ class UnfollowedKeySet(KeySet):
 def test_tokens_with_unknown_keys_make_no_keys_be_read_soon_after_they_were(
     tmp_path: Path, text: str, waits: list[float]
 ) -> None:
-    """Only what failed is repeated sooner than the longest backoff."""
+    """Only a failed read is repeated sooner than the longest backoff."""
     (tmp_path / "jwks.json").write_text(text)
     key_set = UnfollowedKeySet(JwksSettings((tmp_path / "jwks.json").as_uri(), 3_600_000, 100, 5000))
     seen: list[float] = []

@@ -1,4 +1,4 @@
-"""SCRAM: the examples of the RFCs, names with commas, and what a client that guesses can learn."""
+"""SCRAM: the examples of the RFCs, names with commas, and the information that a guessing client can get."""
 
 import base64
 import re
@@ -160,7 +160,7 @@ def test_who_has_another_mechanism_is_told_to_the_log_alone() -> None:
 
 
 def test_the_status_page_spends_as_many_iterations_on_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long it takes does not say who is known, nor how many iterations who is known has."""
+    """The response time does not reveal which users exist, nor how many iterations they have."""
     spent: list[int] = []
 
     def counting(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
