@@ -1,4 +1,4 @@
-"""The broker's configuration: where values come from, what is refused and in what words."""
+"""The broker's configuration: sources of values, rejected values and the error messages."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_named_listeners_share_a_port_only_across_address_families() -> None:
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])  # noqa: S104 - parsed, not bound
 def test_all_interfaces_are_advertised_as_what_was_reached(host: str) -> None:
-    """`C18`: the wildcard itself is never told to a client."""
+    """`C18`: the wildcard itself is never sent to a client."""
     listeners = f"PLAINTEXT://{host}:0,SSL://{host}:0"
     config = load(None, {"listeners": listeners, "insecure.listen": "true"}, {})
     assert all(each.is_wildcard for each in config.bound_listeners)
@@ -239,7 +239,7 @@ def test_data_are_in_the_users_directory_unless_some_are_here_already(
     monkeypatch.chdir(tmp_path)
     environment = {"HOME": "/home/kim", "XDG_DATA_HOME": "/home/kim/data"}
     assert load(None, {}, environment).data_dir == Path("/home/kim/data/rotunda")
-    # A relative one is to be ignored, says its specification.
+    # A relative one is ignored, by its specification.
     for value in ("", "data"):
         found = load(None, {}, {**environment, "XDG_DATA_HOME": value}).data_dir
         assert found == Path("/home/kim/.local/share/rotunda")
@@ -250,7 +250,7 @@ def test_data_are_in_the_users_directory_unless_some_are_here_already(
 
 
 def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`B14`: -1 fits the machine, anything else is taken at its word."""
+    """`B14`: -1 fits the machine, any other value is used as it is."""
     mebibyte = 1024 * 1024
     monkeypatch.setattr("rotunda.broker.config.arena.free_shared_memory_bytes", lambda: 20 * mebibyte)
     assert arena_bytes(-1) == 10 * mebibyte
@@ -265,7 +265,7 @@ def test_arena_leaves_the_rest_its_room(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("rotunda.broker.config.arena.free_shared_memory_bytes", lambda: 64 * mebibyte)
     assert arena_bytes(-1, 20 * mebibyte) == 32 * mebibyte
     assert arena_bytes(-1, 36 * mebibyte) == 28 * mebibyte
-    # Larger requests go by their processor's spill area then.
+    # Larger requests use their processor's spill area then.
     assert arena_bytes(-1, 60 * mebibyte) == 4 * mebibyte
     assert arena_bytes(-1, 70 * mebibyte) == mebibyte
 
@@ -314,7 +314,7 @@ def test_dynamic_values_lie_over_static_ones() -> None:
 def test_the_cluster_has_a_value_of_min_insync_replicas_from_the_beginning(
     sets: dict[str, str], cluster_wide: dict[str, str], own: dict[str, str], synonyms: list[tuple[str, int]]
 ) -> None:
-    """As Kafka 4.3 answers in a new cluster, whose replicas are eligible by what they have written (ELR)."""
+    """As Kafka 4.3 responds in a new cluster, whose replicas are eligible by what they have written (ELR)."""
     config = load(None, sets, {}).with_dynamic(own, cluster_wide)
     told = [(each.value, each.source) for each in described(config)["min.insync.replicas"].synonyms]
     assert told == synonyms
@@ -328,7 +328,7 @@ def test_the_cluster_has_a_value_of_min_insync_replicas_from_the_beginning(
 
 
 def test_what_kafka_says_of_one_node_is_accepted_and_more_is_not() -> None:
-    """Row 15 of what users suffer from: the settings that a Kafka of one broker cannot do without."""
+    """Row 15 of users.md: the settings that a Kafka of one broker requires."""
     names = (
         "offsets.topic.replication.factor",
         "transaction.state.log.replication.factor",
@@ -460,7 +460,7 @@ def test_no_connections_at_all_are_a_limit_at_the_start_only() -> None:
 
 
 def test_a09_a16_limits_of_a_listener_are_for_one_that_there_is() -> None:
-    """At the start; while the broker runs it may be one to come. Its name is in lower case, as in Kafka."""
+    """At the start; while the broker runs it may be a future one. Its name is in lower case, as in Kafka."""
     name = "listener.name.plaintext.max.connections"
     assert load(None, {name: "5"}, {}).of_listener("PLAINTEXT", "max.connections") == 5
     assert load(None, {}, {"KAFKA_LISTENER_NAME_PLAINTEXT_MAX_CONNECTIONS": "6"}).value(name) == 6

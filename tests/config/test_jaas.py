@@ -1,4 +1,4 @@
-"""JAAS lines: what stock files have, and errors that show no secret."""
+"""JAAS lines: those of stock files, and errors that show no secret."""
 
 import pytest
 

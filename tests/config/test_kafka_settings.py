@@ -1,4 +1,4 @@
-"""Kafka's settings: which are served, kept without meaning or refused, and how a configuration of Kafka is read."""
+"""Kafka's settings: served, stored without effect or rejected, and how a Kafka configuration is read."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def described(config: BrokerConfig) -> dict[str, ConfigEntry]:
 
 
 def listeners(config: BrokerConfig) -> tuple[list[str], list[str]]:
-    """Return what is opened and what is advertised."""
+    """Return the opened and the advertised listeners."""
     return [str(each) for each in config.bound_listeners], [str(each) for each in config.effective_advertised_listeners]
 
 
-#: Settings with a default other than Kafka's: places, what the machine decides, and what suits a single broker.
+#: Settings with a default other than Kafka's: paths, values that depend on the machine, and those for one broker.
 OTHER_DEFAULTS = {
     "broker.id",
     "group.consumer.assignment.interval.ms",
@@ -105,7 +105,7 @@ def test_no_secret_of_a_listener_is_shown() -> None:
 
 
 def test_each_setting_of_kafka_is_served_kept_or_refused() -> None:
-    """One that comes to be served is taken out of the tables of `broker.config.kafka`."""
+    """A setting that is newly served is removed from the tables of `broker.config.kafka`."""
     judged = {name for name in kafka_settings() if name in REFUSED or without_meaning(name)}
     assert judged | BROKER_KEYS.keys() >= kafka_settings().keys()
     assert judged & BROKER_KEYS.keys() == set()
@@ -228,7 +228,7 @@ def test_the_controllers_listener_is_not_opened_and_all_interfaces_become_the_ad
 
 
 def test_variables_of_kafkas_images_follow_their_rules() -> None:
-    """`___` is a hyphen; listeners follow from those that are advertised; what is no setting is left alone."""
+    """`___` is a hyphen; listeners follow from the advertised ones; variables that are not settings are ignored."""
     advertised = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:19092", "KAFKA_PORT": "tcp://10.0.0.1:9092"}
     assert listeners(load(None, {}, advertised)) == (["PLAINTEXT://127.0.0.1:19092"], ["PLAINTEXT://localhost:19092"])
     everywhere = {**advertised, "KAFKA_LISTENERS": "", "ROTUNDA_INSECURE_LISTEN": "true"}

@@ -1,4 +1,4 @@
-"""Settings of SASL: for a listener, for one of its mechanisms, and what is refused at the start with its remedy."""
+"""Settings of SASL: for a listener, for one of its mechanisms, and values rejected at the start with their remedy."""
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_a_listener_with_sasl_may_be_reached_from_other_machines() -> None:
 
 
 def test_a_stock_file_of_kafka_with_scram_is_taken() -> None:
-    """Also what brokers would log in to each other with."""
+    """Also with the credentials that brokers would use for each other."""
     sets = {
         **SCRAM,
         "security.inter.broker.protocol": "SASL_PLAINTEXT",

@@ -1,4 +1,4 @@
-"""The settings of topics: what they resolve to, what is refused in Kafka's words, how they are described."""
+"""The settings of topics: their resolved values, rejections in Kafka's words, and their descriptions."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_values_that_are_allowed() -> None:
     )
 
 
-#: Texts of whole numbers, and what Java's Long.parseLong makes of them after String.trim; None: nothing.
+#: Texts of whole numbers, and the result of Java's Long.parseLong after String.trim; None: an error.
 WHOLE_NUMBERS: Mapping[str, int | None] = dict.fromkeys(
     # At last a no-break space, a space of a third of an em, and a digit that is two UTF-16 units.
     ["1_000", "1e3", "0x10", "--5", "+", "-", "", "5L", "1.0", "Infinity", str(2**63), "\xa05", "\u20045", "\U0001d7cf"]
@@ -213,7 +213,7 @@ def test_whole_numbers_are_those_of_java(text: str) -> None:
 
 @pytest.mark.parametrize("text", DOUBLES)
 def test_doubles_are_those_of_java(text: str) -> None:
-    """Kafka lets NaN through; here it is out of every range, since nothing compares with it."""
+    """Kafka accepts NaN; here it is out of every range, since all comparisons with it are false."""
     config = _read(lambda: LogConfig.resolve({"min.cleanable.dirty.ratio": text}, BROKER).min_cleanable_dirty_ratio)
     assert config == DOUBLES[text]
 
@@ -260,7 +260,7 @@ def test_sources_and_synonyms() -> None:
 
 
 def test_a_synonym_in_another_unit_is_not_told_alone() -> None:
-    """Kafka tells synonyms from the strongest broker setting on, and log.retention.ms has no value."""
+    """Kafka returns synonyms from the strongest broker setting on, and log.retention.ms has no value."""
     entry = described({})["retention.ms"]
     assert (entry.synonyms, entry.source) == ((), DEFAULT_CONFIG)
 
