@@ -1,4 +1,4 @@
-"""Groups' settings, quotas and features in the metadata file: told when they change, in files of any age."""
+"""Groups' settings, quotas and features in the metadata file: announced when they change, in files of any age."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_file_made_without_them_is_completed(tmp_path: Path) -> None:
 
 
 def test_entities_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes makes room, what only shrinks is accepted, and a refused change leaves nothing."""
+    """Deletions make room, updates that only shrink are accepted, and a rejected change leaves nothing."""
     monkeypatch.setattr(entity_store, "MOST_BYTES", 5000)
     path = metadata_path(tmp_path)
     store, reader = MetadataStore.open(path), MetadataReader(path)
@@ -201,7 +201,7 @@ def test_the_size_is_known_of_a_file_that_does_not_say_it(tmp_path: Path, monkey
 
 
 def remove_and_fail(store: MetadataStore, name: str) -> None:
-    """Fail behind one of the transactions that are made with one change."""
+    """Fail after one of the transactions that are made with one change."""
     with store.together():
         with store.transaction() as transaction:
             transaction.set_entity(EntityKind.GROUP, name, {})

@@ -58,7 +58,7 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 
 
 def test_a26_what_is_set_is_in_force_after_a_refresh(settings: Settings, tmp_path: Path) -> None:
-    """A broker's own before that of all brokers, before what was loaded."""
+    """A broker's own before that of all brokers, before the loaded ones."""
     assert settings.view.broker_config.max_connections == 50
     assert not settings.refresh()
     settings.set("", max_connections=40)
@@ -67,7 +67,7 @@ def test_a26_what_is_set_is_in_force_after_a_refresh(settings: Settings, tmp_pat
     settings.set("1", max_connections=30)
     assert settings.refresh()
     assert settings.view.broker_config.max_connections == 30
-    # Who starts later has it from the beginning.
+    # A process that starts later has it from the beginning.
     assert settings.make(tmp_path).broker_config.max_connections == 30
     settings.set("", max_connections=20)
     settings.set("1")
@@ -76,7 +76,7 @@ def test_a26_what_is_set_is_in_force_after_a_refresh(settings: Settings, tmp_pat
 
 
 def test_what_is_asked_for_at_once_is_there_and_is_not_kept_from_who_asks_next(settings: Settings) -> None:
-    """A connection asks so as it begins, and the loop, which puts quotas in force, asks later."""
+    """A new connection requests it so, and the loop, which puts quotas in force, requests it later."""
     settings.set("", max_connections=40)
     assert settings.refresh()
     settings.set("", max_connections=41)

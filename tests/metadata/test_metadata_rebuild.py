@@ -1,4 +1,4 @@
-"""A metadata file that is lost or damaged: the start is refused with what to do, and can be made again on request."""
+"""A lost or damaged metadata file: the start fails with the remedy, and rebuilds it on request."""
 
 import shutil
 import sqlite3

@@ -1,4 +1,4 @@
-"""The metadata file: whole changes or nothing, whoever reads meanwhile and whenever the writer dies."""
+"""The metadata file: whole changes or nothing, for any reader, and whenever the writer dies."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_killed_writer_leaves_no_half_topic(path: Path) -> None:
     kill(writer)
     delta = MetadataReader(path).read(0)
     assert delta is not None
-    # The kill may come before or after the commit that follows the note, never in the middle of it.
+    # The kill may be before or after the commit that follows the note, never in the middle of it.
     assert delta.version in range(3, len(delta.topics) + 1)
     assert all(len(topic.rows) == PARTITIONS for topic in delta.topics)
 

@@ -1,4 +1,4 @@
-"""SIGHUP and `rotunda reload`: what of the configuration file is put in force while the broker runs."""
+"""SIGHUP and `rotunda reload`: the parts of the configuration file that are put in force while the broker runs."""
 
 import json
 import os
@@ -154,7 +154,7 @@ def test_without_a_file_there_is_nothing_to_read() -> None:
 
 
 def test_a_file_that_says_what_is_in_force_is_not_stored_again(tmp_path: Path) -> None:
-    """However often the signal comes: it would be a change of the metadata for everybody."""
+    """For any number of signals: it would be a change of the metadata for every process."""
     config = loaded(tmp_path, "log.retention.ms=1\n")
     metadata: Any = SimpleNamespace(loaded_config=config, broker_config=config, broker_overrides={})
     stored: list[Mapping[str, str]] = []

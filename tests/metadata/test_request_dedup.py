@@ -1,4 +1,4 @@
-"""What a change has answered is kept with it, for the last requests, until the broker starts again."""
+"""The response to a change is stored with it, for the last requests, until the broker starts again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows are handed out once, and again only when their owner has let go."""
+"""Rows are assigned once, and again only after their owner has released them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table_of(rows: int) -> PartitionTable:
 
 
 class Handlers:
-    """What all handlers together have taken over."""
+    """The changes that all handlers together have applied."""
 
     def __init__(self) -> None:
         self.version = 1
@@ -30,7 +30,7 @@ class Handlers:
 
 
 def rows_of(table: PartitionTable, taken: Sequence[tuple[int, bool]] = ()) -> PartitionRows:
-    """Return rows whose handlers take over everything at once."""
+    """Return rows whose handlers apply every change at once."""
     return PartitionRows(table, taken, 1, Handlers().taken_over)
 
 
@@ -68,7 +68,7 @@ def test_rows_never_used_come_before_rows_used_before() -> None:
 
 
 def test_a_row_is_given_out_again_only_when_every_handler_has_taken_over_that_it_is_free() -> None:
-    """However long that takes: a handler that stands still may wake and write. And a mark may be a former owner's."""
+    """For any delay: a paused handler may wake and write. And a mark may be a former owner's."""
     table, handlers = table_of(1), Handlers()
     rows = PartitionRows(table, [], 1, handlers.taken_over)
     assert rows.take(1) == [0]

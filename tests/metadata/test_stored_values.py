@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 class Damage(NamedTuple):
-    """A stored value that cannot be read, what the log calls it, and how a client removes it."""
+    """A stored value that cannot be read, its name in the log, and how a client removes it."""
 
     kind: str
     name: str
@@ -90,7 +90,7 @@ DAMAGES = [
     ),
 ]  # fmt: skip
 
-#: What nobody can name in a request: it is removed by hand.
+#: Values that no request can name: they are removed by hand.
 UNNAMED = [
     (EntityKind.CLIENT_QUOTA, '[["user"', "producer_byte_rate", 1.0),
     (EntityKind.CLIENT_QUOTA, '[["user",["a"]]]', "producer_byte_rate", 1.0),
@@ -115,7 +115,7 @@ def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
 
 
 def store(cluster: AdminCluster, damage: Damage) -> None:
-    """Write the value as no controller does: beside those of the same thing."""
+    """Write the value as no controller does: in addition to those of the same entity."""
     with closing(MetadataStore.open(cluster.path)) as opened, opened.transaction() as transaction:
         if damage.kind == entity_store.TOPIC:
             topic = cluster.metadata.topic(damage.name)
@@ -137,7 +137,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def assert_the_rest_is_read(cluster: AdminCluster) -> None:
-    """See what the fixture has made in the caches of a handler, of an acceptor, and at a start."""
+    """Check that the fixture's values are in the caches of a handler, of an acceptor, and at a start."""
     cache = cluster.new_cache()
     cache.refresh()
     topic = cache.topic("t")
@@ -159,7 +159,7 @@ def assert_the_rest_is_read(cluster: AdminCluster) -> None:
 def test_an_unreadable_value_is_set_aside_until_it_is_removed(
     cluster: AdminCluster, damage: Damage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A running process takes it over, and so does a start, which names it in one line."""
+    """A running process ignores it, and so does a start, which names it in one line."""
     store(cluster, damage)
     cluster.settle()
     cluster.restart_controller()
@@ -263,7 +263,7 @@ def test_settings_that_do_not_go_together_are_set_aside_alone(tmp_path: Path, ca
 
 
 def test_what_two_levels_say_together_is_checked(cluster: AdminCluster) -> None:
-    """Each is acceptable by itself: nobody could put both in force."""
+    """Each is valid by itself: no request could put both in force."""
     low, high = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     assert alter_configs(cluster, (BROKER, ""), [(low, 0, "2000")]) == (0, None)
     code, message = alter_configs(cluster, (BROKER, "1"), [(high, 0, "1000")])
