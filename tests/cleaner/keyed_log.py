@@ -1,4 +1,4 @@
-"""A partition log with keyed records and transactions, what was written to it, and the cleaner's rounds over it."""
+"""A partition log with keyed records and transactions, its written records, and the cleaner's rounds over it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Written(NamedTuple):
 
 
 class KeyedLog:
-    """A log and what a client knows of it. `checkpoint` is how far it has been compacted."""
+    """A log and a client's view of it. `checkpoint` is how far it has been compacted."""
 
     def __init__(self, directory: Path, config: LogConfig, clock: FakeClock | None = None) -> None:
         self.directory = directory
@@ -85,11 +85,11 @@ class KeyedLog:
         return offset
 
     def roll(self) -> None:
-        """Let everything that was written be in segments that may be compacted."""
+        """Roll, so that all records are in segments that may be compacted."""
         self.log.roll()
 
     def look(self) -> SegmentedLog:
-        """Return what the cleaner sees."""
+        """Return the cleaner's view."""
         log = self.log
         published = (log.log_start_offset, log.log_end_offset, log.last_stable_offset, log.segment_base, log.position)
         return look_at(self.directory, Published(*published))
@@ -139,5 +139,5 @@ class KeyedLog:
         return end_of(self.log)
 
     def reopen(self, resume: PublishedEnd | Checkpointed | None = None) -> None:
-        """Open the log again, as a replacement of the owner would unless told otherwise."""
+        """Open the log again, by default as a replacement of the owner would."""
         self.log = PartitionLog.open(self.directory, NAME, self.config, self.clock, resume or published_end(self.log))

@@ -1,4 +1,4 @@
-"""Compaction against a plain list of what was written: what must stay, what must go, and that nothing else changes."""
+"""Compaction against a plain list of written records: required ones stay, others are removed, nothing else changes."""
 
 import random
 from dataclasses import replace
@@ -178,7 +178,7 @@ def test_records_of_aborted_transactions_go_and_markers_follow(tmp_path: Path) -
 
 
 def test_the_last_batch_of_a_producer_stays_as_a_shell(tmp_path: Path) -> None:
-    """Its sequence numbers survive: the next batch is judged as before, also after a restart without snapshots."""
+    """Its sequence numbers survive: the next batch is validated as before, also after a restart without snapshots."""
     log = KeyedLog(tmp_path / "t-0", SMALL)
     log.append([key_value(1, 1), key_value(1, 2)], producer_id=5)
     log.append([key_value(1, 3)])
@@ -193,7 +193,7 @@ def test_the_last_batch_of_a_producer_stays_as_a_shell(tmp_path: Path) -> None:
     (producer,) = log.log.active_producers()
     assert producer.next_sequence == 2
     log.append([key_value(1, 4)], producer_id=5)
-    # A producer that has expired is not kept.
+    # An expired producer is not preserved.
     log.clock.advance_ms(ROOMY.producer_id_expiration_ms)
     log.roll()
     log.clean()
@@ -201,7 +201,7 @@ def test_the_last_batch_of_a_producer_stays_as_a_shell(tmp_path: Path) -> None:
 
 
 def test_the_last_batch_of_a_round_stays_as_a_shell(tmp_path: Path) -> None:
-    """A consumer sees how far the log goes even if nothing is left there."""
+    """A consumer sees the end of the log even if no record is left there."""
     log = KeyedLog(tmp_path / "t-0", replace(SMALL, cleanup_policy=("delete",)))
     log.append([key_value(1, 1)])
     log.append([(None, b"from before the topic was compacted")])
@@ -262,7 +262,7 @@ def test_open_transactions_and_young_records_are_left_alone(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("codec", [0, 3])
 def test_compaction_keeps_the_last_value_of_each_key_of_random_logs(tmp_path: Path, codec: int) -> None:
-    """Whatever is written, and however rounds, rolls, restarts and aborts fall: the model of a dict holds."""
+    """For any records, and any order of rounds, rolls, restarts and aborts: the log equals the model of a dict."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -318,7 +318,7 @@ def _end(log: KeyedLog, producer_id: int, opened: dict[int, list[int]], aborted:
 
 
 def _check(log: KeyedLog, aborted: set[int], opened: dict[int, list[int]]) -> None:
-    """Check what a committed reader sees: each key's newest value, and nothing that was not written."""
+    """Check the view of a committed reader: each key's newest value, and only written records."""
     undecided = {offset for offsets in opened.values() for offset in offsets}
     stable = min(undecided, default=log.log.log_end_offset)
     assert log.log.last_stable_offset == stable
@@ -356,7 +356,7 @@ def _check_files(log: KeyedLog) -> None:
 
 
 def _producers(log: KeyedLog) -> dict[int, object]:
-    """Return what is known of each producer, but for times: a snapshot has none for batches."""
+    """Return the state of each producer, but for times: a snapshot has none for batches."""
     return {
         entry.producer_id: (
             entry.epoch,
@@ -420,7 +420,7 @@ def test_where_no_batch_can_be_made_out_everything_stays_as_it_is(tmp_path: Path
 
 
 def test_a_damaged_batch_stays_as_it_is_and_the_others_are_compacted(tmp_path: Path) -> None:
-    """Nothing is written anew over a batch that cannot be trusted, and nothing behind it is lost."""
+    """No damaged batch is rewritten, and nothing after it is lost."""
     log, data = damaged(tmp_path, 70)
     round_ = log.clean()
     assert round_.stats.unreadable == {3: "its checksum is wrong"}
@@ -445,7 +445,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("codec", range(5))
 def test_a_lying_batch_stays_as_it_is_and_the_others_are_compacted(tmp_path: Path, codec: int, lie: str) -> None:
-    """An earlier version may have stored it. Its keys replace nothing: nobody can read them."""
+    """An earlier version may have stored it. Its keys replace nothing: they cannot be read."""
     room = {"max_message_bytes": 1 << 19, "internal_max_uncompressed_bytes": 1 << 19, "internal_segment_bytes": 1 << 22}
     config = replace(SMALL, **room)
     log = KeyedLog(tmp_path / "t-0", config)

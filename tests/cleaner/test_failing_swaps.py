@@ -1,4 +1,4 @@
-"""The disk refuses a step of a swap: the owner knows what its files are, or takes no further batch."""
+"""The disk fails at a step of a swap: the owner still has the right files, or accepts no further batch."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ STEPS = ("replace", "link", "unlink")
 
 
 class Disk:
-    """Refuses steps, counted from 1."""
+    """Fails steps, counted from 1."""
 
     def __init__(self, refused: range) -> None:
         self.refused = refused
@@ -38,7 +38,7 @@ class Disk:
 
 @contextmanager
 def failing(refused: range, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    """Let the disk refuse some of the steps of what runs inside."""
+    """Fail some of the steps that run inside the block."""
     disk = Disk(refused)
     with monkeypatch.context() as patched:
         for name in STEPS:
@@ -52,7 +52,7 @@ def keyed(text: bytes) -> memoryview:
 
 
 def segment_files(log: KeyedLog) -> list[SegmentInfo]:
-    """Return what the directory holds."""
+    """Return the contents of the directory."""
     return [SegmentInfo(int(path.stem), path.stat().st_size) for path in sorted(log.directory.glob("*.log"))]
 
 
@@ -81,7 +81,7 @@ def test_a_step_that_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_disk_that_fails_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was staged is written, further batches are refused, and the next opening completes the swap."""
+    """The staged files are written, further batches are rejected, and the next opening completes the swap."""
     for step in range(1, 100):
         log = filled(tmp_path / f"{step}" / "t-0")
         before = log.records()

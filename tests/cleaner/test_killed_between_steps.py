@@ -25,13 +25,13 @@ def filled(directory: Path) -> KeyedLog:
     log.end_transaction(6, commit=False)
     log.roll()
     log.append([(b"behind", b"y")])
-    # What comes out fits into one.
+    # The output fits into one.
     log.config = replace(CONFIG, internal_segment_bytes=1 << 20)
     return log
 
 
 def prepare(log: KeyedLog) -> SegmentSwap:
-    """Let the cleaner work up to its question; return the question."""
+    """Run the cleaner up to its request; return the request."""
     asked: list[SegmentSwap] = []
 
     def refuse(swap: SegmentSwap) -> bool:
@@ -59,7 +59,7 @@ def test_owner_killed_while_it_swaps(
         after = log.records()
         outcomes.add(len(after))
         check_log(log, before)
-        # Asked again, as by a question that a replacement finds in its ring.
+        # Sent again, as by a request that a replacement finds in its ring.
         again = log.log.swap_segments(swap)
         assert not (again and len(after) < len(before))
         check_log(log, before)
@@ -116,7 +116,7 @@ def test_cleaner_killed_while_it_compacts(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def check_log(log: KeyedLog, before: list[Written]) -> None:
-    """Check that the files hold some of what was there, each record once, and all that must stay."""
+    """Check that the files hold only records of before, each once, and all that must stay."""
     records = log.records()
     assert [record.offset for record in records] == sorted({record.offset for record in records})
     assert set(records) <= set(before)

@@ -1,4 +1,4 @@
-"""Which partition has its turn, and what becomes of one with which something is wrong."""
+"""The order of partitions in maintenance, and its handling of faulty ones."""
 
 import errno
 import shutil
@@ -154,7 +154,7 @@ def test_a_cleaner_goes_on_from_where_the_one_before_it_has_come(tmp_path: Path)
 
 
 def test_what_was_clean_of_a_deleted_topic_is_dirty_in_its_successor(tmp_path: Path) -> None:
-    """Though nobody was there to see the deletion: records of one key stay beside each other in no log."""
+    """Though the deletion was not seen: no log has two records of one key."""
     assert Partitions(tmp_path, 1).upkeep.compact_dirtiest()
     shutil.rmtree(tmp_path / "t-0")
     successor = Partitions(tmp_path, 1, LATER)
@@ -198,7 +198,7 @@ def test_a_later_topic_inherits_nothing_from_a_checkpoint_that_was_not_finished(
 @pytest.mark.parametrize("changed", ["delete_retention_ms", "min_compaction_lag_ms", "cleanup_policy"])
 @pytest.mark.parametrize("late", [False, True])
 def test_a_round_whose_settings_change_begins_anew_by_the_new_ones(tmp_path: Path, changed: str, late: bool) -> None:
-    """What it reads next shows it; or the owner does, who knew first."""
+    """The next read shows it; or the owner does, which had it first."""
     partitions = Partitions(tmp_path, 1)
     before = [path.name for path in sorted((tmp_path / "t-0").glob("*.log"))]
     new = replace(CONFIG, **{changed: ("delete",) if changed == "cleanup_policy" else 1_000_000_000})

@@ -1,4 +1,4 @@
-"""The cleaner's questions: one at a time, answered by whoever owns the partition by then, never held against one."""
+"""The cleaner's requests: one at a time, served by the partition's present owner; duplicate responses are dropped."""
 
 from collections.abc import Callable
 
@@ -68,7 +68,7 @@ def test_a_question_and_its_answer() -> None:
 
 
 def test_an_answer_that_comes_twice_is_dropped() -> None:
-    """The owner was replaced after it had answered: its replacement answers again."""
+    """The owner was replaced after its response: its replacement responds again."""
     desk = Desk()
     desk.bells[CLEANER].meanwhile = lambda _: desk.answer_all(b"first")
     owners = desk.cleaner(1)

@@ -16,7 +16,7 @@ from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTab
 from tests.support.deadline import wait_until
 
 KEYS = 7
-#: How long the files of a removed segment stay for those who have named them.
+#: How long the files of a removed segment stay for readers that have their names.
 LEAST_DELAY_S = 0.3
 TABLE_BYTES = 4096
 
@@ -59,7 +59,7 @@ table.set_state(0, STATE_CLOSED)
 
 
 def test_reading_goes_on_while_segments_are_swapped(tmp_path: Path) -> None:
-    """Every pass ends with the newest record of each key that was there when it came to the end."""
+    """Every pass ends with the newest record of each key as of the pass's end."""
     directory = tmp_path / "t-0"
     shared = tmp_path / "table"
     shared.write_bytes(bytes(TABLE_BYTES))
@@ -112,7 +112,7 @@ class PublishedReader:
 
 
 def read_all(reader: PublishedReader, files: SegmentFiles, max_bytes: int) -> None:
-    """Read from the start to the end as a consumer does, and check what came."""
+    """Read from the start to the end as a consumer does, and check the records."""
     offset = 0
     newest: dict[int, int] = {}
     while True:
@@ -125,7 +125,7 @@ def read_all(reader: PublishedReader, files: SegmentFiles, max_bytes: int) -> No
         try:
             file = files.open(os.fsdecode(found.path), found.inode)
         except FileNotFoundError:
-            # Whoever opens what was named this long ago has to ask again.
+            # A reader whose names are this old has to request them again.
             assert time.monotonic() - begin > LEAST_DELAY_S, "removed too early"
             continue
         data = os.pread(file.fd, found.length, found.position)

@@ -27,7 +27,8 @@ CALLS = ("open", "stat", "fstat", "pread", "preadv", "listdir", "scandir", "clos
 KEYS = 5
 ABORTING, COMMITTING, OPEN, PLAIN = 1, 2, 3, -1
 MAX_BYTES = 500
-#: In the segment of the stable offset; followed by a record that is longer than what compaction removes before it.
+#: In the segment of the stable offset; followed by a record that is longer than the part that compaction removes before
+#: it.
 EARLIER_STABLE = 34
 LONG_RECORD = b"long", b"v" * 350
 PLACES: dict[str, Callable[[int], int]] = {
@@ -73,11 +74,11 @@ def interrupted(at_call: int, action: Callable[[], object], monkeypatch: pytest.
 class Reading:
     """A log with committed, aborted and plain records in several segments, and a reader of it.
 
-    `stable` and `end` are read once, as a Fetch reads them: what happens to the log later does not change them.
+    `stable` and `end` are read once, as a Fetch reads them: later changes of the log do not change them.
     """
 
     def __init__(self, directory: Path, known: str) -> None:
-        """`known`: what the reader has read before, nothing, or all below an earlier stable offset."""
+        """`known`: the offsets that the reader has read before, none, or all below an earlier stable offset."""
         self.log = KeyedLog(directory, CONFIG, FakeClock())
         for number in range(21):
             self._append(number)
@@ -214,7 +215,7 @@ def test_a_committed_read_at_a_swap(
 def test_a_plain_read_at_a_swap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, action: str, known: str
 ) -> None:
-    """Its slice is of one file and has every record that compaction keeps."""
+    """Its slice is of one file and has every record that compaction preserves."""
 
     def read(reading: Reading) -> None:
         offset = PLACES[place](reading.stable)

@@ -1,4 +1,4 @@
-"""From where on a partition is kept: by age, by size, by its log start; and what becomes of the files."""
+"""The start of a partition's retained range: by age, by size, by its log start; and the fate of the files."""
 
 import os
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def test_segments_go_when_their_largest_timestamp_is_too_old(tmp_path: Path) -> 
 
 
 def test_the_last_segment_goes_too_when_all_have_expired(tmp_path: Path) -> None:
-    """Its owner begins a new one at the end, unless somebody has appended since the cleaner looked."""
+    """Its owner starts a new one at the end, unless there was an append since the cleaner's check."""
     log = filled(tmp_path / "t-0")
     log.clock.advance_ms(20_000)
     assert kept(log) == 4
@@ -140,7 +140,7 @@ def test_a_reader_finishes_with_a_removed_segment(tmp_path: Path) -> None:
 
 
 def test_doomed_files_outlive_the_owner(tmp_path: Path) -> None:
-    """A replacement leaves them to the cleaner: somebody may be reading them."""
+    """A replacement leaves them to the cleaner: a reader may have them open."""
     log = filled(tmp_path / "t-0")
     log.log.delete_records_before(2)
     doomed = sorted(path.name for path in log.directory.glob("*.deleted"))
