@@ -60,7 +60,7 @@ GROUP_CONFIGS: Mapping[str, GroupKey] = MappingProxyType(
 
 
 def group_value(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig) -> Value:
-    """Return the value in force for a group whose own settings are ``configs``."""
+    """Return the effective value for a group with the settings ``configs``."""
     own = configs.get(key.name)
     return broker.value(key.broker_name) if own is None else key.parse(own)
 

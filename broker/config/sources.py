@@ -1,6 +1,6 @@
 """The sources of settings: assignments in the file, the environment and flags, and the origin of each value.
 
-Reads its arguments and the file; other modules know which names are settings, and what a value means. Variables are
+Reads its arguments and the file; other modules know which names are settings, and the meaning of values. Variables are
 those of Kafka's container images (``KAFKA_``) and this broker's own (``ROTUNDA_``), by the same rules.
 """
 

@@ -1,4 +1,4 @@
-"""The records inside a batch: the slow path, for the few requests that batch headers alone cannot answer.
+"""The records inside a batch: the slow path, for the few lookups that need more than batch headers.
 
 Handlers use it for one batch at a time, to find the record at a timestamp or to validate batches for a compacted topic;
 otherwise Produce and Fetch never use it. Nothing in a batch's header is trusted: a record at a wrong position is

@@ -1,4 +1,4 @@
-"""Fetch, versions 4-18. HOT: every poll of every consumer is one; handlers read and answer them here.
+"""Fetch, versions 4-18. HOT: every poll of every consumer is one; handlers parse it and encode the response here.
 
 The compiled codec reads 100 partitions in twice the time, so requests are read by hand. A response is built around the
 records, not with them: `frame_fetch_response` returns the bytes before, between and after the partitions' records, and
@@ -124,7 +124,7 @@ _Topic = tuple[str | None, bytes | None]
 
 
 def parse_fetch(buffer: Buffer, version: int, offset: int, end: int, most_parts: int = NO_LIMIT) -> FetchRequest:
-    """Return the request whose body is [offset, end) of `buffer`.
+    """Parse the request body in [offset, end) of `buffer`.
 
     InvalidReceive when it is malformed, or names more than ``most_parts`` topics or partitions.
     """

@@ -1,4 +1,4 @@
-"""Produce, versions 3-13. HOT: handlers parse and answer every one of them here.
+"""Produce, versions 3-13. HOT: handlers parse every request and encode its response here.
 
 Parsing finds the position of each partition's records and copies nothing: the log writes them from the same memory. The
 response to a request of one partition, by far the most common one, is made from a template, cached per topic-partition
@@ -96,7 +96,7 @@ _unpack_index_varint = struct.Struct(
 
 
 def parse_produce(buffer: Buffer, version: int, offset: int, end: int) -> ProduceRequest:
-    """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+    """Parse the request body in [offset, end) of `buffer`. InvalidReceive when malformed."""
     return finished(produce_in_steps(buffer, version, offset, end))
 
 
