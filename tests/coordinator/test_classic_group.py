@@ -142,7 +142,7 @@ def test_who_does_not_join_again_in_time_is_left_out_and_another_leads(coordinat
 
 
 def test_a_join_that_is_sent_again_answers_the_earlier_one(coordinator: Coordinator) -> None:
-    """A member whose connection died repeats its request; the earlier request must not remain open for ever."""
+    """After the loss of its connection a member repeats its request; the earlier request must not hang."""
     leader, follower = stable_group(coordinator)
     first = join(coordinator, leader)
     again = join(coordinator, leader)

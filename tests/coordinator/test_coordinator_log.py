@@ -146,7 +146,7 @@ class Course:
         self.told: Counter[int] = Counter()
         self.waits = 0
         self.appended: list[int] = []
-        #: The keys whose records are written.
+        #: The keys of the written records.
         self.standing: set[int] = set()
         self.is_closed = False
 

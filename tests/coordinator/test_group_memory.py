@@ -49,7 +49,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Bench:
-    """Return a coordinator whose groups may use 1 MB."""
+    """Return a coordinator with a limit of 1 MB for its groups."""
     return Bench()
 
 
