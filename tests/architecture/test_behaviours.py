@@ -1,4 +1,4 @@
-"""The rows of docs/behaviours.md and their citations agree, and what is cited is found where it stands."""
+"""The rows of docs/behaviours.md agree with their citations, and every cited test exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated pages are current: what is committed is what the code says."""
+"""Generated pages are current: the committed pages equal the output of the code."""
 
 from __future__ import annotations
 

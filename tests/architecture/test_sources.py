@@ -1,4 +1,4 @@
-"""House rules that no linter checks: sizes, docstrings, and where packages may come from."""
+"""House rules without a linter: sizes, docstrings, and the sources of packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_TEST_LINES = 600
 MOST_FUNCTION_LINES = 60
 #: Written by a program (`ops/schema.py`): of any length.
 GENERATED = frozenset({ROOT / "broker" / "protocol" / "schema" / "table.py"})
-#: Beside each other in one package.
+#: Next to each other in one package.
 MOST_MODULES = 20
 MOST_C_LINES = 2000
 LOCK_FILES = ("requirements.lock", "requirements-test.lock")
@@ -78,7 +78,7 @@ def test_only_the_clock_reads_the_time() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Also not by what only types name."""
+    """Also not by imports for type checking only."""
     graph = grimp.build_graph("rotunda")
     TopologicalSorter({module: graph.find_modules_directly_imported_by(module) for module in graph.modules}).prepare()
 
