@@ -29,7 +29,7 @@ def test_short_turns_against_kafka(tmp_path: Path) -> None:
     chosen = ("OffsetCommit", "64 KB Fetch")
     words = [word for text in chosen for word in ("--case", text)]
     done = bench(tmp_path, *words, "--turns", "1", "--seconds", "1", "--warm-up", "1")
-    # 1: a figure falls short, which says nothing here.
+    # 1: a figure is too low, which is irrelevant here.
     assert done.returncode in (0, 1), done.stderr
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if "|" in line]
     for text in chosen:

@@ -1,4 +1,4 @@
-"""Batches made to measure: valid, of as many records as asked for, and nearly of the size."""
+"""Generated batches: valid, with the requested number of records, and nearly of the requested size."""
 
 import random
 
@@ -9,7 +9,7 @@ from rotunda.broker.protocol.record_reader import iterate_records
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, CODECS, unpack_header, validate
 from tests.support.feeds import random_seed
 
-#: A record's own lengths may take a byte more; what compresses is found by trying.
+#: A record's own lengths may need a byte more; the compressible content is found by trial.
 TOLERANCE = {"none": 0.001}
 
 

@@ -1,4 +1,4 @@
-"""What `ops/bench --capacity` brings upon a broker, and how it tells how far a prediction is off."""
+"""The load of `ops/bench --capacity`, and its measure of a prediction's error."""
 
 import itertools
 from pathlib import Path

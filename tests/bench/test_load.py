@@ -1,4 +1,4 @@
-"""The load against a real broker, and against one that goes away; what is left out; what the command complains of."""
+"""The load against a real broker, and against one that stops; the parts left out; the command's error messages."""
 
 import asyncio
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_each_kind_is_written_in_each_version_with_and_without_a_topic(api: int,
 
 
 def test_each_kind_of_request(broker: BrokerProcess) -> None:
-    """Produce without an answer, repeated, without records; a Fetch that goes on; an API that the bench cannot send."""
+    """Produce without a response, repeated, without records; a Fetch that continues; an API the bench cannot send."""
     with BlockingClient(broker.bootstrap) as client:
         topics.create(client, "kinds-t", 2, -1, {})
         ranges = dict(client.ranges)
@@ -75,7 +75,7 @@ def test_each_kind_of_request(broker: BrokerProcess) -> None:
     assert (of[PRODUCE].sent, of[PRODUCE].answered, of[PRODUCE].left_out, of[PRODUCE].errors) == (5, 4, 1, 0)
     assert (of[FETCH].sent, of[FETCH].answered, of[FETCH].errors) == (3, 3, 0)
     assert (of[JOIN_GROUP].sent, of[JOIN_GROUP].left_out, of[METADATA].answered) == (0, 1, 1)
-    # Each Fetch goes on where the one before has ended: no record is read twice.
+    # Each Fetch continues at the end of the one before: no record is read twice.
     assert of[FETCH].received_bytes < 5 * 1000 + 1000
     assert (tallies.connections, tallies.lost_connections) == (2, 0)
 

@@ -1,4 +1,4 @@
-"""`rotunda bench --topic`: each library sends what was asked for, and the figures are of that."""
+"""`rotunda bench --topic`: each library sends the requested records, and the figures are for those."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_records_that_fail_unseen_are_counted_by_what_the_topic_has() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_failed_record_is_counted_and_named(broker, topic, name: str) -> None:
-    """At full speed as well, where the outcome of one in a hundred is asked for."""
+    """At full speed as well, where only one outcome in a hundred is checked."""
     assert broker.command("topic", "create", topic, "--config", "max.message.bytes=100").returncode == 0
     words = ["--topic", topic, "--num-records", "150", "--record-size", "500", "--bootstrap", broker.bootstrap]
     done = broker.command("bench", *words, "--client", name, "--json")

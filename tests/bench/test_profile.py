@@ -1,4 +1,4 @@
-"""Profiles as the bench reads them, and what it complains of."""
+"""Profiles as the bench reads them, and its error messages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The logs that `ops/bench --spark` measures on have the rows that they are said to have, each in its hour."""
+"""The logs of `ops/bench --spark` have the stated numbers of rows, each in its hour."""
 
 from pathlib import Path
 
