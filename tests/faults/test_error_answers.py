@@ -1,4 +1,4 @@
-"""Injected errors in the answers of a real broker: every API in its oldest and newest version."""
+"""Injected errors in the responses of a real broker: every API in its oldest and newest version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC, GROUP, ID = "there", "g", "t"
 
 _RESOURCES = [{"resource_type": 2, "resource_name": TOPIC, "configs": []}]
 
-#: What is asked for, where asking for nothing has nothing that could fail.
+#: The contents of requests that could not fail if they were empty.
 ASKED: Mapping[ApiKey, dict[str, Any]] = {
     ApiKey.LIST_OFFSETS: {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, "timestamp": -1}]}]},
     ApiKey.METADATA: {"topics": [{"name": TOPIC}]},
@@ -85,7 +85,7 @@ def broker() -> Iterator[RotundaBroker]:
 
 
 def errors_in(value: Any) -> Iterator[int]:
-    """Yield the error codes of an answer, at any depth."""
+    """Yield the error codes of a response, at any depth."""
     if isinstance(value, tuple):
         for each in value:
             yield from errors_in(each)
@@ -99,7 +99,7 @@ def errors_in(value: Any) -> Iterator[int]:
 
 @pytest.mark.parametrize("api", [api for api in API_TABLE if api.key not in SASL], ids=lambda api: api.key.text)
 def test_every_api_answers_with_the_injected_error(broker: RotundaBroker, api: Any) -> None:
-    """The answer can be read, has that error and no other, and the next request is answered as ever."""
+    """The response can be decoded, has that error and no other, and the next request is served as ever."""
     port = int(broker.bootstrap.rpartition(":")[2])
     topic_id = _topic_id(port)
     for version in sorted({api.min_version, api.max_version}):
@@ -123,7 +123,7 @@ def _topic_id(port: int) -> bytes:
 
 
 def _with_ids(key: ApiKey, version: int, asked: dict[str, Any], topic_id: bytes) -> dict[str, Any]:
-    """Name the topic by its id where a version knows no names."""
+    """Name the topic by its id where a version has no names."""
     if key == ApiKey.FETCH and version >= 13:
         return {**asked, "topics": [{**asked["topics"][0], "topic_id": topic_id}]}
     if key == ApiKey.PRODUCE and version >= 13:

@@ -1,4 +1,4 @@
-"""An idempotent producer writes each record once and in order, whatever faults strike and whichever handlers die."""
+"""An idempotent producer writes each record once and in order, with any faults and deaths of any handlers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPIC, PARTITIONS, ROUNDS, RECORDS = "orders", 3, 24, 20
 
 
 def inject(broker: RotundaBroker, chance: random.Random) -> None:
-    """Have one thing go wrong."""
+    """Inject one random fault."""
     times = chance.randint(1, 2)
     match chance.randrange(6):
         case 0:
@@ -60,7 +60,7 @@ def test_each_record_is_there_once_and_in_order() -> None:
 
 
 def read(bootstrap: str, partition: int) -> list[int]:
-    """Return what a partition has."""
+    """Return the records of a partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "all", "enable.partition.eof": True})
     consumer.assign([TopicPartition(TOPIC, partition, 0)])
     numbers = []

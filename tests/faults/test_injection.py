@@ -1,4 +1,4 @@
-"""Faults in a real broker of several processes: counted exactly, in force everywhere at once, and in nobody's way."""
+"""Faults in a real broker of several processes: counted exactly, in force everywhere at once, without side effects."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def error(answer: Any) -> int:
 
 
 def test_so_many_requests_fail_over_all_handlers_and_no_more(broker: RotundaBroker) -> None:
-    """Those that were answered with the error are not in the logs, and all others are."""
+    """The failed records are not in the logs, and all others are."""
     times, clients, each = 50, 4, 60
     errors: Counter[int] = Counter()
     before = sum(ends(broker))
@@ -97,7 +97,7 @@ def test_every_handler_knows_when_the_call_returns_and_when_it_is_taken_back(bro
 
 
 def test_a_delay_holds_up_nobody_else_and_outlives_the_handlers(broker: RotundaBroker, wire: WireClient) -> None:
-    """What is held back is done, and is with its processor: killing handlers neither loses nor doubles it."""
+    """Delayed requests are done, and are in their processor: killing handlers neither loses nor doubles them."""
     before = ends(broker)
     with broker.delay("Produce", HOUR_MS, times=PARTITIONS) as fault:
         for partition in range(PARTITIONS):
@@ -112,7 +112,7 @@ def test_a_delay_holds_up_nobody_else_and_outlives_the_handlers(broker: RotundaB
 
 
 def test_a_broker_that_stops_holds_no_answer_back(tmp_path: Path) -> None:
-    """One whose data are kept: the processes of another are killed."""
+    """A broker with a data directory to keep: the processes of another are killed."""
     with RotundaBroker(keep=tmp_path) as broker:
         broker.create_topic(TOPIC)
         fault = broker.delay("Produce", HOUR_MS)
