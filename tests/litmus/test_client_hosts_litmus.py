@@ -13,13 +13,13 @@ GENERATION = 1 << 32
 
 
 def host_of(number: int) -> str:
-    """Return an address whose halves both tell the number."""
+    """Return an address both of whose halves have the number."""
     high, low = number >> 16, number & 0xFFFF
     return host_text(packed_host(f"2001:{high:x}:{low:x}::{high + 1:x}:{low:x}"))
 
 
 def open_and_close(segment: memoryview, last: int) -> None:
-    """Give one row to connection after connection, going on from what a predecessor left."""
+    """Assign one row to connection after connection, starting from a predecessor's last."""
     writer = ClientHostWriter(segment, 0)
     words = segment.cast("q")
     number = max(words[0] - GENERATION, 0) // ROWS
@@ -31,7 +31,7 @@ def open_and_close(segment: memoryview, last: int) -> None:
 
 
 def read_up_to(segment: memoryview, last: int) -> None:
-    """Ask for the connection that has the row, until the last one has it."""
+    """Look up the connection that has the row, until the last one has it."""
     words = segment.cast("q")
     number = 0
     while number < last:

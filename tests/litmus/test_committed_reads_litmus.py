@@ -38,12 +38,12 @@ def publish(table: PartitionTable, log: PartitionLog) -> None:
 
 
 def own(table: PartitionTable, directory: Path, target: int) -> None:
-    """Append transactions until the log has `target` records, going on from what a predecessor published."""
+    """Append transactions until the log has `target` records, starting from a predecessor's published end."""
     is_replacement = table.state(0) == STATE_OPEN
     resume = PublishedEnd(*table.read_position(0), 0) if is_replacement else Checkpointed()
     log = PartitionLog.open(directory, NAME, CONFIG, SystemClock(), resume)
     publish(table, log)
-    # A predecessor may have left the beginning of a segment, which is gone now.
+    # A predecessor may have left a partial segment, which has been removed by now.
     table.row_writer(0).note_removal()
     table.set_state(0, STATE_OPEN)
     numbers = random.Random(log.log_end_offset)
@@ -72,7 +72,7 @@ def _stage_one(log: PartitionLog, numbers: random.Random) -> None:
 
 
 def consume(table: PartitionTable, directory: Path, target: int, seen_file: Path) -> None:
-    """Read what is committed up to the end; leave the offsets of the batches seen in `seen_file`."""
+    """Read committed records up to the end; write the offsets of the batches seen to `seen_file`."""
     while table.state(0) != STATE_OPEN:
         os.sched_yield()
     reader = LogReader(directory)
@@ -102,7 +102,7 @@ def consume(table: PartitionTable, directory: Path, target: int, seen_file: Path
 
 
 def _delivered(data: bytes, aborted: list[tuple[int, int]]) -> list[int]:
-    """Return the offsets of the batches that a client gives to its application."""
+    """Return the offsets of the batches that a client delivers to its application."""
     dropped: set[int] = set()
     delivered = []
     for position, header in batch_headers(data):
@@ -128,7 +128,7 @@ def test_aborted_records_are_never_seen(tmp_path: Path, deaths: int) -> None:
 
 
 def read_while_owned(directory: Path, deaths: int, chance: random.Random) -> int:
-    """Have one process own a log and another read it; check what was read. Return how many owners were killed."""
+    """Own a log in one process and read it in another; check the reads. Return how many owners were killed."""
     target = 20_000
     directory.mkdir(exist_ok=True)
     log, seen_file = directory / "topic-0", directory / "seen"

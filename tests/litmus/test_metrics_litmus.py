@@ -1,4 +1,4 @@
-"""A metrics page between processes: whatever its writer is doing when it is killed, counters only grow.
+"""A metrics page between processes: counters only grow, whenever its writer is killed.
 
 Allowed of every counter: a value that was stored. Not allowed: less than before, negative, or a key, text or histogram
 that was never written.
@@ -25,7 +25,7 @@ def pages_of(segment: Segment) -> MetricsSegment:
 
 
 def count_up_to(segment: Segment, last: int) -> None:
-    """Count everything that a page has, going on from what a predecessor left."""
+    """Count everything that a page has, starting from a predecessor's values."""
     writer = MetricsWriter(pages_of(segment).page(PROCESSOR, 0))
     received = writer.index("requests_received")
     requests, connections = writer.table("requests"), writer.table("client_connections")

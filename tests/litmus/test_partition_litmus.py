@@ -1,4 +1,4 @@
-"""The partition table between processes: what a reader may see of a row while its writer publishes, or dies."""
+"""The partition table between processes: a row's possible states for a reader while its writer publishes, or dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE = 64
 
 @contextmanager
 def table_of(rows: int) -> Iterator[tuple[Segment, PartitionTable]]:
-    """Yield a segment with a table of one handler's flags behind a line of words for the test itself."""
+    """Yield a segment with a table of one handler's flags after a cache line of words for the test itself."""
     with segment_of(TABLE + PartitionTable.bytes_needed(rows, 1)) as segment:
         yield segment, PartitionTable(segment.view, TABLE, rows, 1)
 
@@ -27,7 +27,7 @@ def place_of(end: int) -> tuple[int, int]:
 
 
 def publish_up_to(table: PartitionTable, row: int, target: int) -> None:
-    """Publish ends up to `target`, going on from what a predecessor left, which must be whole."""
+    """Publish ends up to `target`, starting from a predecessor's, which must be whole."""
     end, base, position = table.read_position(row)
     assert (base, position) == place_of(end)
     writer = table.row_writer(row)
@@ -37,7 +37,7 @@ def publish_up_to(table: PartitionTable, row: int, target: int) -> None:
 
 
 def read_up_to(table: PartitionTable, row: int, target: int) -> None:
-    """Read until the end is `target`. Allowed: ends never go back, base and position are those of the end."""
+    """Read until the end is `target`. Allowed: ends never decrease, base and position are those of the end."""
     last = last_stable = 0
     while last < target:
         stable, start = table.read_stable(row), table.read_start(row)
@@ -73,7 +73,7 @@ def test_also_when_the_writer_is_killed_and_replaced() -> None:
 
 
 def test_ends_that_come_again_never_mix_two_states() -> None:
-    """Allowed: any (end, base, position) that was published together. Ends here go 0, 1, 2, 0, 1, 2 and so on."""
+    """Allowed: any (end, base, position) that was published together. Ends here are 0, 1, 2, 0, 1, 2 and so on."""
     rounds = 100_000
     with table_of(1) as (segment, table):
 

@@ -1,9 +1,9 @@
 """One ring, a producing and a consuming process, either of which may be killed and replaced at any moment.
 
-Each frame carries a number and bytes that follow from it. Allowed, for each frame the consumer is given: it is the
-frame after the last one given, whole; or, first after a replacement, the frame after the last RELEASED one. Not
-allowed: a gap, a repetition of anything released, a frame out of order, bytes that differ from those written, and
-bytes that change before release.
+Each frame has a number and bytes that follow from it. Allowed, for each frame the consumer reads: it is the frame after
+the last one read, whole; or, first after a replacement, the frame after the last RELEASED one. Not allowed: a gap, a
+repetition of anything released, a frame out of order, bytes that differ from those written, and bytes that change
+before release.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ FRAMES = 100_000
 
 
 def frame(number: int, largest: int) -> bytes:
-    """Return what the frame of this number holds."""
+    """Return the contents of the frame of this number."""
     size = number * 7919 % (largest - NUMBER.size)
     start = number % 1024
     return NUMBER.pack(number) + PATTERN[start : start + size]
 
 
 class Notes:
-    """Two slots of (position, next number): tells a replacement which number belongs to the ring's position.
+    """Two slots of (position, next number): maps the ring's position to the number for a replacement.
 
     The slot of the former position stays whole while the other is filled, so its writer may die at any store.
     """
@@ -82,7 +82,7 @@ def produce(view: memoryview, target: int, chance: random.Random) -> None:
 
 
 def consume(view: memoryview, target: int, chance: random.Random) -> None:
-    """Check every frame when it comes and again before its release; releases lag behind by random steps."""
+    """Check every frame on arrival and again before its release; releases are delayed by random steps."""
     consumer = RingConsumer(view, RING)
     largest = min(consumer.capacity // 2 - 8, 1000)
     notes = Notes(view[:NOTES_BYTES].cast("q"), 4, consumer.head)
@@ -129,7 +129,7 @@ def test_also_when_an_end_is_killed_and_replaced(capacity: int, victims: list[in
     def run() -> int:
         with segment_of(RING + ring_bytes(capacity)) as segment:
             initialise(segment.view, RING, capacity)
-            # Long enough that deaths do not come after the end of the work; what is left then runs undisturbed.
+            # Long enough that deaths do not fall after the end of the run; the rest then runs undisturbed.
             killed = run_with_deaths(bodies_over(segment.view, FRAMES, chance), victims, 25, chance)
             assert FRAMES in (segment.words[1], segment.words[3])
             assert FRAMES in (segment.words[5], segment.words[7])

@@ -1,4 +1,4 @@
-"""A snapshot between processes: what a reader may see of it while its writer publishes, or is killed and replaced."""
+"""A snapshot between processes: its states for a reader while its writer publishes, or is killed and replaced."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TEXT = "entry-of-some-length-"
 
 
 def document_of(number: int) -> dict[str, object]:
-    """Return a document whose length changes and whose parts all tell its number."""
+    """Return a document of varying length all of whose parts have its number."""
     return {"number": number, "groups": [f"{TEXT}{number}"] * (number % 50), "end": number}
 
 
 def publish_up_to(snapshots: SnapshotSegment, last: int) -> None:
-    """Publish documents up to `last`, going on from what a predecessor left, which must be whole."""
+    """Publish documents up to `last`, starting from a predecessor's, which must be whole."""
     view = snapshots.of_handler(0)
     before = SnapshotReader(view).read()
     number = 0 if before is None else before["number"]

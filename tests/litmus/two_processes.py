@@ -84,10 +84,9 @@ def run_with_deaths(bodies: list[Body], victims: list[int], deaths: int, chance:
 
 
 def repeat_until_hit(run: Callable[[], int], least: int = 1) -> None:
-    """Call `run`, which returns how many were killed in the midst of their work, until that are so many.
+    """Call `run`, which returns how many processes were killed in mid-run, until that number is reached.
 
-    A machine that stands still for a moment lets the work come to its end before anybody is killed. AssertionError when
-    that is no accident.
+    On a machine that pauses for a moment the run may end before any kill. AssertionError when that is no accident.
     """
     assert any(run() >= least for _ in range(5)), "hardly anybody was killed in the midst of work"
 
