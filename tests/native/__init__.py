@@ -1,1 +1,1 @@
-"""Tests of the compiled module beside its twins in Python."""
+"""Tests of the compiled module and its twins in Python."""

@@ -27,7 +27,7 @@ PENDING = twin.PENDING
 
 
 def exactly(data: bytes) -> object:
-    """Return a buffer of these bytes with nothing behind them, such as bytes have."""
+    """Return a buffer of exactly these bytes, without the zero byte after a bytes object."""
     return (ctypes.c_ubyte * len(data)).from_buffer_copy(data)
 
 

@@ -1,4 +1,4 @@
-"""Which of the two runs: the environment chooses, and the broker says so."""
+"""The choice between the two: by the environment, and shown by the broker."""
 
 import http.client
 import json

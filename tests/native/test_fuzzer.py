@@ -1,4 +1,4 @@
-"""The compiled module and its twins find the same whatever the bytes are, and no sanitizer finds anything."""
+"""The compiled module and its twins return the same for any bytes, without a sanitizer report."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ def test_the_compiled_module_does_as_its_twins(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_sanitizer_finds_anything(tmp_path: Path) -> None:
-    """With an allocator that keeps every buffer apart from others."""
+    """With an allocator that separates every buffer from others."""
     library = build(tmp_path, *SANITIZED)
     runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
     fuzz(
