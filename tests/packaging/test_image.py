@@ -1,6 +1,6 @@
-"""`ops/image/Dockerfile`: what it says, and its steps followed where there is no Docker (`tests.support.image`).
+"""`ops/image/Dockerfile`: its instructions, and its steps followed without Docker (`tests.support.image`).
 
-Not shown here: that the images which it names can be had, and Docker itself.
+Not tested here: that its base images are available, and Docker itself.
 """
 
 import json
@@ -29,9 +29,9 @@ def test_the_image_has_a_user_a_volume_and_a_check_of_its_health() -> None:
     said = dict(last)
     assert (said["USER"], said["VOLUME"], said["EXPOSE"]) == ("rotunda", "/data", "9092")
     assert json.loads(said["HEALTHCHECK"].partition("CMD ")[2])[:2] == ["rotunda", "status"]
-    # Any other command may be given in its place, as to Kafka's images.
+    # Any other command may replace it, as in Kafka's images.
     assert (said.get("ENTRYPOINT"), json.loads(said["CMD"])) == (None, ["rotunda", "start"])
-    # What runs after it is not root's, and nothing is copied in but start scripts and what an earlier stage has made.
+    # Later programs do not run as root, and only start scripts and the output of an earlier stage are copied in.
     copied = [rest for word, rest in last if word in ("COPY", "ADD")]
     assert copied == ["--from=build /opt/rotunda /opt/rotunda", "etc /etc"]
     # Both stages, and the environment that everything is tested in, have the same Python; the first has a compiler.
@@ -41,7 +41,7 @@ def test_the_image_has_a_user_a_volume_and_a_check_of_its_health() -> None:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """Return the image of what `ops/build` makes."""
+    """Return the image of the output of `ops/build`."""
     made = tmp_path_factory.mktemp("dist")
     subprocess.run([REPOSITORY / "ops/build", made], check=True, capture_output=True)
     return build(made / "image/Dockerfile", made / "image", tmp_path_factory.mktemp("image"))
@@ -78,7 +78,7 @@ def produce_and_consume(address: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_container_serves_with_a_read_only_root_and_64_mib_of_shared_memory(container: Container) -> None:
-    """Its first process is the broker, its user has no rights, and the check of its health says how it is."""
+    """Its first process is the broker, its user has no rights, and the health check reports its state."""
     address = container.wait_for(r"bootstrap=(\S+).* data_dir=/data/log ")[1]
     produce_and_consume(address)
     topics = AdminClient({"bootstrap.servers": address}).list_topics("orders", DEADLINE_SECONDS).topics

@@ -1,4 +1,4 @@
-"""What `ops/build` makes, installed into an empty environment and used as the README and the pages in docs/ say."""
+"""The output of `ops/build`, installed into an empty environment and used as in the README and the pages in docs/."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 INSTALL_S = 600
-#: Beside other tests that keep the processors busy.
+#: Concurrent with other tests that load the processors.
 RUN_S = 270
 #: The package's parts, which are directories at the top of the checkout.
 ROOMS = ("broker", "shm", "spark", "web")
-#: What the examples need besides the wheel; versions are those that everything else is tested with.
+#: Dependencies of the examples besides the wheel; in the versions that all other tests use.
 CLIENTS = ("confluent-kafka", "kafka-python", "pytest", "pytest-xdist")
 
 
@@ -48,7 +48,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(environment: Path, directory: Path, *command: str, path: str = "") -> str:
-    """Run a program of the environment, away from this checkout, and return what it prints; `path` is PYTHONPATH."""
+    """Run a program of the environment, away from this checkout, and return its output; `path` is PYTHONPATH."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST", "VIRTUAL"))}
     if path:
         clean["PYTHONPATH"] = path
