@@ -1,1 +1,1 @@
-"""Tests of what clients may use of the broker."""
+"""Tests of client quotas."""

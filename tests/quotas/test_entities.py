@@ -10,7 +10,7 @@ from rotunda.broker.security.session import ANONYMOUS_USER
 
 QUOTA = "producer_byte_rate"
 
-#: Most specific first: whom a quota is set for, and who shares it.
+#: Most specific first: the entities of a quota, and the clients that share it.
 LEVELS = [
     (((CLIENT_ID, "app"), (USER, ANONYMOUS_USER)), (ANONYMOUS_USER, "app")),
     (((CLIENT_ID, None), (USER, ANONYMOUS_USER)), (ANONYMOUS_USER, "app")),

@@ -7,7 +7,7 @@ TARGET_MS = 10
 
 
 def run(overload: Overload, intervals: int, *waits_ms: int, begin_ns: int = 0) -> int:
-    """Take requests that have waited so long, by turns, every 5 ms; return the time at the end."""
+    """Report these waiting times in turn, one request every 5 ms; return the time at the end."""
     now_ns = begin_ns or 1_000_000_000
     end_ns = now_ns + intervals * INTERVAL_NS
     number = 0
@@ -45,7 +45,7 @@ def test_d23_a_burst_that_is_served_throttles_nobody() -> None:
 
 
 def test_d23_what_waited_during_a_pause_is_no_queue() -> None:
-    """The first request after a second without any may have come with a burst."""
+    """The first request after a second without any may be part of a burst."""
     overload = controller()
     for second in range(1, 10):
         overload.waited(200 * MS, second * 1000 * MS)

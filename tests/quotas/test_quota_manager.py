@@ -27,7 +27,7 @@ def manager(listeners: list[str]) -> QuotaManager:
 
 
 def request(client_id: bytes | None) -> memoryview:
-    """Return a request whose header ends with a client id, and bytes behind it."""
+    """Return a request whose header ends with a client id, followed by bytes."""
     length = -1 if client_id is None else len(client_id)
     return memoryview(b"\0" * 8 + length.to_bytes(2, "big", signed=True) + (client_id or b"") + b"\1" * 600)
 
@@ -52,7 +52,7 @@ def test_ids_are_the_same_if_their_first_bytes_are() -> None:
 
 
 def test_a_listener_that_comes_is_known_when_it_is_met() -> None:
-    """A30: also one whose clients have no part in what all share."""
+    """A30: also one whose clients are exempt from the shared quota."""
     listeners = ["PLAINTEXT"]
     quotas = manager(listeners)
     first = quotas.of_request(ANONYMOUS_USER, 0, request(b"a"), 0)

@@ -1,4 +1,4 @@
-"""What clients use of their quotas, as it is listed for whoever looks."""
+"""Clients' use of their quotas, as listed for viewers."""
 
 from rotunda.broker.metrics.quota_use import ClientUse, clients_use
 from rotunda.broker.quotas.entities import Limit

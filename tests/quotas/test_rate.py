@@ -54,7 +54,7 @@ def test_e11_who_waits_as_told_stays_at_the_limit() -> None:
 
 
 def test_the_rate_of_a_client_is_one_number_over_all_owners() -> None:
-    """E11: what is charged in turns by three owners is throttled as by one."""
+    """E11: charges of three owners in turn are throttled like those of one."""
     alone = produce(book(tables()), MEGABYTE)
     shared = tables(3)
     meters = [produce(book(shared, owner), MEGABYTE) for owner in range(3)]
@@ -125,7 +125,7 @@ def test_e15_a_bucket_fills_up_to_its_brim() -> None:
 
 @pytest.mark.parametrize("limit", [5e-324, 1e-306, 1e-7, 2.0**63, 1e300, math.inf])
 def test_limits_of_any_size_are_reckoned_with(limit: float) -> None:
-    """E11, E15: the largest that may be set means no limit; under the smallest a throttle time fits into an answer."""
+    """E11, E15: the largest possible one means no limit; under the smallest a throttle time fits into a response."""
     of = book(tables())
     most_ms = 2**31 - 1
     expected = 0 if limit > MEGABYTE else most_ms
@@ -136,7 +136,7 @@ def test_limits_of_any_size_are_reckoned_with(limit: float) -> None:
 
 
 def test_what_a_killed_owner_has_not_said_its_replacement_says() -> None:
-    """A slot that was given away just before a SIGKILL counts for the others as soon as there is a replacement."""
+    """A slot that was assigned just before a SIGKILL counts for the others as soon as there is a replacement."""
     both = tables(2)
     others = produce(book(both, 1), MEGABYTE)
     assert others.charge(1, START_NS) == 0
