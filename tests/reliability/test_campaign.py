@@ -18,7 +18,7 @@ FRAMES = 20_000
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_whatever_is_done(tmp_path: Path) -> None:
-    # It takes longer than a test that hangs may.
+    # It needs longer than the timeout of a hanging test.
     faulthandler.cancel_dump_traceback_later()
     seed = source(0, str(tmp_path)).randrange(2**32)
     print(f"seed {seed}")

@@ -1,4 +1,4 @@
-"""The ledger finds what it is there for: each test does one wrong to a topic, and one counter must show it."""
+"""The ledger detects each fault: every test does one wrong to a topic, and one counter must show it."""
 
 from ops.reliability.ledger import ABORTED, ACKNOWLEDGED, FAILED, Ledger, Reading, Tally
 
@@ -12,7 +12,7 @@ def written(*outcomes: int, is_exact: bool = True) -> Reading:
 
 
 def read(reading: Reading, *records: tuple[int, int]) -> Tally:
-    """Read records, given as offset and number, and judge at the end."""
+    """Read records, given as offset and number, and evaluate at the end."""
     for offset, number in records:
         reading.take(0, offset, b"%d ..." % number)
     return reading.judge(at_end=True)

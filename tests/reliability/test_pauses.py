@@ -1,4 +1,4 @@
-"""A pause is laid to what happened to the process that served the bystander, and to nothing else."""
+"""A pause is attributed only to events of the process that served the bystander."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A few thousand mutated frames and records of those who have not authenticated, while a client works."""
+"""A few thousand mutated frames and records of unauthenticated clients, while another client is served."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ FRAMES = 3000
 
 @pytest.mark.timeout(600)
 def test_strangers_harm_nobody(tmp_path: Path) -> None:
-    """Before, within and behind SASL, in plain text and inside TLS, and TLS itself: each is answered or closed."""
+    """Before, within and after SASL, in plain text and inside TLS, and TLS itself: all get a response or are closed."""
     seed = source(0, str(tmp_path)).randrange(2**32)
     print(f"seed {seed}")
     found = siege.Siege(tmp_path, seed, FRAMES, print).run()

@@ -1,4 +1,4 @@
-"""The summary of a campaign: what docs/reliability.md keeps of it, and where."""
+"""The summary of a campaign: its contents in docs/reliability.md, and their place."""
 
 from __future__ import annotations
 

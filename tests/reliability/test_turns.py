@@ -1,4 +1,4 @@
-"""What a campaign reads in the broker's log about slow turns is what the broker writes there."""
+"""The slow-turn lines that a campaign parses are those that the broker logs."""
 
 from __future__ import annotations
 
