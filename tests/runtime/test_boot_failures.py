@@ -1,4 +1,4 @@
-"""What the machine denies to a start is one line: what happened, the value seen, what to do."""
+"""A start that the machine does not allow logs one line: what happened, the value seen, what to do."""
 
 import errno
 import os

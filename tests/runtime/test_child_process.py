@@ -1,4 +1,4 @@
-"""What all child processes have in common: how many faults their loops survive."""
+"""The common part of all child processes: how many faults their loops survive."""
 
 import logging
 

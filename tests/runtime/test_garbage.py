@@ -1,4 +1,4 @@
-"""The search for garbage: begun by the loop, never through the same many objects again, and nobody depends on it."""
+"""Garbage collection: started by the loop, never repeated over the same many objects, and needed by no code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.wire_messages import FETCH, FETCH_VERSION, fetch_body
 
 
 class FakeCollector:
-    """Stands in for Python's: a search takes a microsecond for each object that is not set aside."""
+    """Replaces Python's: a search costs a microsecond for each object that is not set aside."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
@@ -89,7 +89,7 @@ def test_many_objects_are_looked_through_once(collector: FakeCollector) -> None:
 
 
 def test_few_come_between_two_searches_of_everything() -> None:
-    """By Python's own count of what has outlived the searches of younger ones."""
+    """By Python's own count of the objects that survived the searches of younger ones."""
     before = gc.get_threshold()
     try:
         GarbageSearch(FakeClock().monotonic_ns)
@@ -117,7 +117,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SteppedBroker]:
 @pytest.fixture
 def no_search() -> Iterator[None]:
     gc.collect()
-    # What there is already is not looked through again and again.
+    # Existing objects are not searched again and again.
     gc.freeze()
     gc.disable()
     yield
@@ -128,7 +128,7 @@ def no_search() -> Iterator[None]:
 @pytest.mark.usefixtures("no_search")
 @pytest.mark.parametrize("api", [pytest.param(api, id=api.key.name) for api in API_TABLE if api.key not in HOT])
 def test_no_api_leaves_objects_in_a_circle(broker: SteppedBroker, api: Any) -> None:
-    """A few may: what is made once, when an API is first used."""
+    """A few may: objects that are made once, when an API is first used."""
     key, version = api.key, api.max_version
     for path in arrays_of(key, version) or [()]:
         gc.collect()
@@ -140,7 +140,7 @@ def test_no_api_leaves_objects_in_a_circle(broker: SteppedBroker, api: Any) -> N
 
 @pytest.mark.usefixtures("no_search")
 def test_nor_does_anything_that_lives_for_a_while(tmp_path: Path) -> None:
-    """Topics, members, transactions, parked fetches, waiting joins: made and gone forty times."""
+    """Topics, members, transactions, parked fetches, waiting joins: made and deleted forty times."""
     with broker_with_groups(tmp_path) as broker:
         live_and_go(broker, 0)
         gc.collect()

@@ -1,4 +1,4 @@
-"""The run directory: private, locked, and honest about who runs."""
+"""The run directory: private, locked, and correct about the running broker."""
 
 import json
 import os

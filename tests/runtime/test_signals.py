@@ -1,4 +1,4 @@
-"""What signals do to a running broker: none but those that stop it ends it, and each does what is documented."""
+"""Effects of signals on a running broker: only those that stop it end it, and each does as documented."""
 
 import itertools
 import json
@@ -59,7 +59,7 @@ def family(pid: int) -> list[int]:
 
 
 def outputs(pid: int) -> set[str]:
-    """Return what files a process prints to; none while it changes them."""
+    """Return the output files of a process; none while it changes them."""
     try:
         return {str(Path(f"/proc/{pid}/fd/{fd}").readlink()) for fd in (1, 2)}
     except FileNotFoundError:
@@ -141,7 +141,7 @@ def _catches(pid: int, signum: int) -> bool:
 
 
 def test_sigusr1_opens_the_log_anew_in_every_process(daemon: dict[str, Any]) -> None:
-    """As logrotate does it: rename, then signal. The page has been looked at, and goes on as well."""
+    """As logrotate does it: rename, then signal. The page has been read, and works as well."""
     pid, log = int(daemon["pid"]), Path(daemon["run_dir"]) / "broker.log"
     port = int(daemon["bootstrap"].rpartition(":")[2])
     assert page_status(daemon["status_url"]) == 200
@@ -192,7 +192,7 @@ def test_a_log_file_is_as_old_as_its_first_line(tmp_path: Path) -> None:
 
 
 def test_another_signal_does_not_look_like_a_stop() -> None:
-    """Its byte is taken back from the pipe that ends waits, and that of a stop that came with it is not."""
+    """Its byte is removed from the pipe that ends waits, and that of a concurrent stop is not."""
     came: list[int] = []
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGUSR1)}
     stop = StopFlag()
@@ -207,7 +207,7 @@ def test_another_signal_does_not_look_like_a_stop() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
         wait_until(stop.is_set, "the stop is noted")
-        # Another thread may have taken the one signal, and it is this one that handles both.
+        # Another thread may have received the one signal, and it is this one that handles both.
         wait_until(lambda: len(came) == 2, "the task is done again")
         assert _readable(stop)
     finally:
@@ -224,7 +224,7 @@ def _readable(stop: StopFlag) -> bool:
 
 
 def test_no_signal_but_one_to_stop_ends_a_broker_that_is_starting(tmp_path: Path) -> None:
-    """It is still reading its configuration, from a pipe into which nobody has written yet."""
+    """It is still reading its configuration, from a pipe without data."""
     configuration = tmp_path / "server.properties"
     os.mkfifo(configuration)
     command = [sys.executable, "-m", "rotunda", "start", "--ephemeral", "--run-dir", str(tmp_path / "run")]
