@@ -1,4 +1,4 @@
-"""Log lines: one line an event whatever is in it, tagged and in UTC; repeated warnings are held back."""
+"""Log lines: one line an event with any content, tagged and in UTC; repeated warnings are suppressed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rotunda.broker.server_log import log_setup
 
 
 class FakeClock:
-    """A clock that stands where the test puts it."""
+    """A clock set by the test."""
 
     def __init__(self) -> None:
         self.now_ns = 0

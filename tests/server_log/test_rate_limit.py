@@ -15,7 +15,7 @@ LINES = 20_000
 
 
 class Clock:
-    """A clock that stands where the test puts it."""
+    """A clock set by the test."""
 
     now_ns = 0
 
@@ -30,7 +30,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def log(clock: Clock) -> Iterator[io.StringIO]:
-    """Yield what is logged, by a process whose time is the test's."""
+    """Yield the log of a process whose clock the test sets."""
     root = logging.getLogger()
     handlers, level, hook = root.handlers[:], root.level, threading.excepthook
     stream = io.StringIO()

@@ -1,4 +1,4 @@
-"""Slow turns: which are counted, and what their line says."""
+"""Slow turns: the counted ones, and their log line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_turn_of_the_limit_is_not_slow(turns: SlowTurns, clock: FakeClock, cap
 def test_time_that_nobody_has_put_down_to_anything_is_the_rest_of_the_turn(
     turns: SlowTurns, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What an earlier turn did is not blamed."""
+    """Time of an earlier turn is not included."""
     turns.begin(clock.monotonic_ns())
     clock.advance_ms(40)
     turns.spent(clock.monotonic_ns(), UPKEEP)
@@ -73,7 +73,7 @@ def test_a_processors_turn_is_told_with_what_had_asked_for_it(
 def test_a_slow_turn_says_how_much_of_it_was_the_processs_own(
     clock: FakeClock, caplog: pytest.LogCaptureFixture, used_ms: int, busy: int
 ) -> None:
-    """What it used before, in 10 ms of work or more, is not put down to this turn."""
+    """CPU used before, in 10 ms of tasks or more, is not attributed to this turn."""
     used_ns = 5 * MS
     turns = SlowTurns(logging.getLogger(__name__), clock.monotonic_ns, lambda: used_ns)
     for _ in range(2):
