@@ -1,4 +1,4 @@
-"""The supervisor brings processors to the number that is wanted, whatever happens to them meanwhile (`A28`)."""
+"""The supervisor adjusts the number of processors to the setting, with deaths at any moment (`A28`)."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.support.supervised import Supervised, ask
 
 
 def words_of(broker: Supervised) -> BrokerWords:
-    """Return the words of a running broker; the test writes what its controller would."""
+    """Return the words of a running broker; the test writes as its controller would."""
     status = broker.status()
     view = attach(f"/rotunda-{status['instance']}-control", writable=True).view
     return ControlSegment(
@@ -29,7 +29,7 @@ def want(broker: Supervised, count: int) -> None:
 
 
 def test_a28_one_that_cannot_boot_leaves_the_number_as_it_is(tmp_path: Path) -> None:
-    """It is tried again when another number has been wanted."""
+    """It is tried again after another number has been set."""
     with Supervised(tmp_path, fault="full-disk:processor", num_network_threads=1) as broker:
         broker.complete()
         full = broker.run_dir / "full"

@@ -1,4 +1,4 @@
-"""What a service manager is sent, by a broker that it has started and by the supervisor's part alone."""
+"""Messages to a service manager, from a broker that it has started and from the supervisor's part alone."""
 
 from __future__ import annotations
 

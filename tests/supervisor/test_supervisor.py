@@ -1,4 +1,4 @@
-"""The supervisor with real processes: start, replacement, stop, and what is left behind."""
+"""The supervisor with real processes: start, replacement, stop, and clean-up."""
 
 import os
 import re
@@ -112,7 +112,7 @@ def test_a_replacement_that_cannot_boot_is_tried_again(tmp_path: Path, role: str
 
 
 def test_one_that_makes_room_for_another_has_not_failed(tmp_path: Path) -> None:
-    """How the last one ended tells of failures only."""
+    """How the last one ended is recorded for failures only."""
     with Supervised(tmp_path, fault="retire:recorder") as broker:
         broker.complete()
         wait_until(lambda: broker.slot("recorder")["generation"] == 2, "the recorder makes room")
@@ -260,7 +260,7 @@ def test_a_child_that_does_not_turn_is_named_killed_and_replaced(tmp_path: Path)
         text = ["status", "--run-dir", str(broker.run_dir)]
 
         def hangs() -> bool:
-            """Return whether the command, run in this process as there is not much time, says so."""
+            """Return whether the command, run in this process because time is short, reports it."""
             with redirect_stdout(StringIO()) as printed:
                 main(text)
             return re.search(r"hangs \d s", printed.getvalue()) is not None
@@ -348,7 +348,7 @@ def test_a_port_in_use_is_exit_code_4(tmp_path: Path) -> None:
 
 
 def test_an_open_port_means_ready(tmp_path: Path) -> None:
-    """`A02`: the port is known early and refuses until every process can serve."""
+    """`A02`: the port is bound early and refuses until every process can serve."""
     with Supervised(tmp_path, fault="hold:handler") as broker:
         record = wait_until(lambda: run_dir.read(broker.run_dir), "the port is known")
         assert record.state == run_dir.STARTING
@@ -417,7 +417,7 @@ def test_a03_a_start_that_is_told_to_stop_never_opens_its_port(tmp_path: Path) -
 
 
 def test_a01_one_acceptor_and_the_same_processors_serve_every_listener(tmp_path: Path) -> None:
-    """Processors are numbered through, and take turns over the listeners, not within each."""
+    """Processors are numbered in one sequence, and alternate over the listeners, not within each."""
     listeners = "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0"
     with Supervised(tmp_path, listeners=listeners, num_network_threads=3, **TWO) as broker:
         broker.ready()
@@ -435,7 +435,7 @@ def test_a01_one_acceptor_and_the_same_processors_serve_every_listener(tmp_path:
 
 @pytest.mark.parametrize("deaf", ["processor", "handler"])
 def test_e05_connections_end_before_handlers_and_the_controller_is_last(tmp_path: Path, deaf: str) -> None:
-    """Each stage waits for the one before it: whoever is deaf to the stop keeps those behind it in work."""
+    """Each stage waits for the one before it: a process that ignores the stop delays the following ones."""
     order = ["acceptor", "processor", "handler", "controller"]
     with Supervised(tmp_path, fault=f"deaf:{deaf}", shutdown_timeout_ms=600_000) as broker:
         broker.ready()
@@ -447,7 +447,7 @@ def test_e05_connections_end_before_handlers_and_the_controller_is_last(tmp_path
 
 
 def test_a31_a_stop_does_not_hang_on_full_queues(tmp_path: Path) -> None:
-    """The processor takes nothing: its queue is full, one connection is held, the rest is in the backlog."""
+    """The processor accepts nothing: its queue is full, one connection is held, the rest is in the backlog."""
     with Supervised(tmp_path, fault="full:processor") as broker:
         broker.ready()
         clients = [broker.connect() for _ in range(QUEUE_SOCKETS + 5)]

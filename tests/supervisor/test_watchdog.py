@@ -1,4 +1,4 @@
-"""Whom the watchdog names, whom it kills, and whose standing still is nobody's fault."""
+"""The watchdog: processes that it names, that it kills, and pauses that are not their own fault."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Handler:
 
 
 class Bench:
-    """A watchdog over one handler, which turns when it is told to."""
+    """A watchdog over one handler, which turns on command."""
 
     def __init__(self, timeout_ms: int = TIMEOUT_MS) -> None:
         self.clock = FakeClock()
@@ -58,7 +58,7 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def system(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Answer for the system: the child waits for no disk unless a test says so."""
+    """Replace the system: by default the child does not wait for the disk."""
     told = SimpleNamespace(is_beyond_signals=False, run_ns=None)
     monkeypatch.setattr(watchdog, "run_ns_if_runnable", lambda _: told.run_ns)
     monkeypatch.setattr(watchdog, "is_beyond_signals", lambda _: told.is_beyond_signals)
@@ -139,7 +139,7 @@ def test_nobody_is_killed_without_a_limit() -> None:
 
 
 def test_who_waits_for_a_processor_is_not_killed(system: SimpleNamespace) -> None:
-    """It may be the recorder, which everybody else comes before; what it is given of a second counts."""
+    """It may be the recorder, which has the lowest priority; its share of a second counts."""
     bench = Bench()
     for _ in range(3 * TIMEOUT_MS // LOOK_MS):
         system.run_ns = (system.run_ns or 0) + 100_000_000
