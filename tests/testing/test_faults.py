@@ -1,4 +1,4 @@
-"""Faults as users of the plugin inject them: applications of three libraries in projects that know nothing of this."""
+"""Faults as users of the plugin inject them: applications of three libraries in independent projects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rotunda.broker.testing import RotundaBroker
 from rotunda.broker.testing.faults import Faults
 from tests.testing.test_plugin import run
 
-#: What all three begin with: how often each record is there says whether a producer has doubled any.
+#: The beginning of all three: the count of each record shows whether a producer has doubled any.
 HEAD = """
 import asyncio
 
@@ -295,7 +295,7 @@ def test_reset_takes_faults_back_and_a_cancelled_delay_lets_its_answers_go() -> 
         assert broker.reset() == []
         assert not [each for each in faults if each.is_in_force]
         assert [each.count for each in faults] == [0, 0, 1]
-        # Places of faults that have ended are given to others, which count from 0.
+        # Slots of faults that have ended are reused by others, which count from 0.
         for _ in range(200):
             with broker.fail("Fetch", 7) as fault:
                 assert fault.count == 0

@@ -1,4 +1,4 @@
-"""Consumers, groups and transactions under faults: what their libraries do about each, as users would test it."""
+"""Consumers, groups and transactions under faults: how their libraries react to each, as users would test it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin beside unittest, asynchronous tests and pytest-xdist, and what it says when a broker has died."""
+"""The plugin with unittest, asynchronous tests and pytest-xdist, and its message when a broker has died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pytest plugin in projects that know nothing of this one: each is written, and run by a pytest of its own."""
+"""The pytest plugin in projects independent of this one: each is written, and run by a pytest of its own."""
 
 from __future__ import annotations
 
@@ -405,7 +405,7 @@ wait_until(lambda: not any(map(is_alive, family)), "the end of its processes")
 def test_a_broker_ends_silently_and_nothing_stays(how: str) -> None:
     """Also if its supervisor is killed, which would have removed it.
 
-    In a process of its own: clients that other tests have left behind in this one print as well.
+    In a process of its own: clients of other tests in this one may print as well.
     """
     ended = subprocess.run(
         [sys.executable, "-c", ENDS, how], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
