@@ -18,12 +18,12 @@ from tests.upgrade.content import DIRECTORIES, WAIT_S, committed, records, topic
 
 NAMES = sorted(path.stem for path in DIRECTORIES.glob("*.zip"))
 
-#: The directories grow old, and what they hold must not expire.
+#: The directories become old, and their records must not expire.
 SETTINGS = {"offsets.retention.minutes": 2_000_000_000, "num.network.threads": 1, "num.io.threads": 2}
 
 
 def unpacked(name: str, directory: Path) -> dict[str, Any]:
-    """Unpack a data directory to `directory`/data and return what it holds."""
+    """Unpack a data directory to `directory`/data and return its contents."""
     shutil.unpack_archive(DIRECTORIES / f"{name}.zip", directory)
     content: dict[str, Any] = json.loads((directory / "content.json").read_text())
     return content
@@ -55,7 +55,7 @@ def test_a_directory_of_an_earlier_commit_is_served_as_it_was(name: str, broker_
 
 
 def write_more(bootstrap: str) -> None:
-    """Create a topic, and write to an old and a new one in a transaction of an id that was known before."""
+    """Create a topic, and write to an old and a new one in a transaction of an earlier transactional id."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [created] = admin.create_topics([NewTopic("more", 1, 1)]).values()
     created.result(WAIT_S)
