@@ -2,7 +2,7 @@
 
 ``python -m tests.behaviours B07`` prints the code and the tests of a row. ``behaviours.toml`` has each row's number and
 text. A citation is ``B07`` or a range ``C08``-``C10`` in a module of the product or in a test, or ``test_b07_...`` as a
-test's name. A row that is not kept has a reason. Nothing of the product imports this module.
+test's name. A row that is not kept has a reason. No module of the product imports this module.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ROWS: Final = Path(__file__).with_suffix(".toml")
-#: What is part of the product, besides the tests.
+#: The parts of the product, besides the tests.
 PRODUCT: Final = ("broker", "shm", "web", "spark")
-#: Where numbers stand as examples.
+#: Files with numbers as examples.
 _EXAMPLES: Final = ("tests/behaviours.py", "tests/architecture/test_behaviours.py")
 #: A number, or a range of them: C08-C10.
 _CITATION: Final = re.compile(r"\b([A-I]\d\d)\b(?:`*-`*([A-I]\d\d)\b)?")
@@ -91,7 +91,7 @@ def citations() -> tuple[Citation, ...]:
 
 
 def cited_by(path: str, text: str) -> Iterator[Citation]:
-    """Return the citations of one module. In a test module they belong to the test that they stand in."""
+    """Return the citations of one module. In a test module they belong to the test that contains them."""
     if not path.startswith("tests/"):
         yield from (Citation(number, path) for number in numbers(text))
         return

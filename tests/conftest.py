@@ -11,7 +11,7 @@ from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import WireClient
 
-# How long an example takes, or to make one, says more of the machine than of what is tested.
+# The time of an example, or of its generation, depends more on the machine than on the tested code.
 hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -20,9 +20,9 @@ hypothesis.settings.load_profile("any machine")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of Spark first, so that one worker has them all in one JVM, and then modules that take long.
+    """Put the tests of Spark first, so that one worker has them all in one JVM, and then slow modules.
 
-    What is left in the end, for workers to take from each other, is short.
+    The tests left for the end, which workers steal from each other, are short.
     """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: ("spark" not in item.path.parts, item.path not in slow))

@@ -1,4 +1,4 @@
-"""The clocks: the machine's runs on, the fake one when it is told to."""
+"""The clocks: the machine's runs on, the fake one advances on command."""
 
 from rotunda.broker.clock import Clock, SystemClock
 from tests.support.fakes import FakeClock

@@ -1,4 +1,4 @@
-"""Errors say what went wrong and carry what their catcher needs, even from one process to another."""
+"""Errors name the problem and have the data that their catcher needs, even from one process to another."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Keeping a package out while another is imported, and what a start of the broker loads."""
+"""Hiding a package while another is imported, and the imports of a broker's start."""
 
 import importlib
 import json
@@ -31,7 +31,7 @@ def test_a_package_that_is_loaded_stays() -> None:
 
 
 def test_a_start_imports_nothing_that_serving_can_do_without() -> None:
-    """A fresh interpreter, since this one has it all: what is loaded before the broker is ready."""
+    """In a fresh interpreter, since this one has everything: the modules loaded before the broker is ready."""
     program = (
         "import json, sys, rotunda.broker.cli.instance.start, rotunda.broker.supervisor.broker_main\n"
         "from rotunda.broker.runtime.child_process import Role\n"
