@@ -197,7 +197,7 @@ def test_h09_a_frame_that_is_too_long_ends_the_connection_before_it_has_come(bro
         wire.socket.sendall(struct.pack(">ihhi", 524289, 18, 0, 1))
         with pytest.raises(ConnectionError):
             wire.take(1)
-        wait_until(lambda: "a frame of 524289 bytes, and 524288 are accepted" in broker.log_text(), "the line in the log")
+        wait_until(lambda: "a frame of 524289 bytes, and 524288 are accepted" in broker.log_text(), "the log line")
 
 
 @pytest.mark.parametrize(
