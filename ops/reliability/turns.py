@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 BUSY_MS = 50
-_LINE = re.compile(r"a turn took (?P<took>\d+) ms, .*?at most (?P<own>\d+) ms of them on a processor(?P<what>.*)")
+_LINE = re.compile(r"a turn took (?P<took>\d+) ms, at most (?P<own>\d+) ms of CPU; other requests waited(?P<what>.*)")
 
 
 @dataclass

@@ -58,7 +58,7 @@ FEWER_HANDLERS = Change("num.io.threads", "2", "have moved: 2 handlers")
 MORE_PROCESSORS = Change("num.network.threads", "3", "has joined: 3 processors")
 FEWER_PROCESSORS = Change("num.network.threads", "2", "has left: 2 processors")
 MORE_LISTENERS = Change("listeners", f"{LISTENERS},INNER://127.0.0.1:0", "listener INNER://127.0.0.1:0 is open")
-FEWER_LISTENERS = Change("listeners", LISTENERS, "listener INNER is closed")
+FEWER_LISTENERS = Change("listeners", LISTENERS, "listener INNER closed")
 #: Functions that every change needs: in each of these a process is killed, or kills itself.
 FUNCTIONS = {
     MORE_HANDLERS: {

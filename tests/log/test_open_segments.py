@@ -47,7 +47,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> OpenSegments:
     """Return the pool that closes all segments created from here on."""
     pool = OpenSegments(MOST)
     for module in ("log.segments.log_segment", "log.indexes.index_file", "log.committed_log", "log.flush_state"):
-        monkeypatch.setattr(f"broker.{module}.OPEN_SEGMENTS", pool)
+        monkeypatch.setattr(f"rotunda.broker.{module}.OPEN_SEGMENTS", pool)
     return pool
 
 
