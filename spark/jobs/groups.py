@@ -156,7 +156,7 @@ def _costs() -> list[Column]:
 
 
 #: Limits of the result where rows have been deleted.
-_LACKING: Final = "group activity of that time is incomplete"
+_LACKING: Final = "group activity of that time is partly missing"
 
 
 def answer(context: Context) -> Result:

@@ -121,7 +121,7 @@ def timeline(seconds: DataFrame, entity: Sequence[str], step_s: int) -> DataFram
 
 
 #: Limits of the result where rows have been deleted.
-_LACKING: Final = "charges of that time are incomplete"
+_LACKING: Final = "charges of that time are partly missing"
 
 
 def answer(context: Context) -> Result:

@@ -37,7 +37,7 @@ class Deleted:
         if self.edges:
             parts.append(
                 f"retention has deleted rows of {_named(self.edges)}, only partly in the range: their data is "
-                "incomplete"
+                "partly missing"
             )
         return "; ".join(parts)
 

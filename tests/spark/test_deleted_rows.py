@@ -163,8 +163,8 @@ def test_an_objective_on_errors_counts_an_hour_in_spans_that_have_the_whole_of_i
 @pytest.mark.parametrize(
     ("job", "words", "lacking"),
     [
-        (groups.JOB, (), "group activity of that time is incomplete"),
-        (quotas.JOB, ("--produce-bytes-per-second=1000",), "charges of that time are incomplete"),
+        (groups.JOB, (), "group activity of that time is partly missing"),
+        (quotas.JOB, ("--produce-bytes-per-second=1000",), "charges of that time are partly missing"),
         (diagnose.JOB, (), "windows of them have only the rows that are left"),
         (capacity.JOB, ("--window=1h",), "windows of them have only the rows that are left"),
         (replay.JOB, (), "the profile has only the rows that are left"),
