@@ -1,7 +1,8 @@
 """Writes the table of Kafka's message definitions: ``.venv/bin/python ops/schema.py [--check]``.
 
 The definitions are the JSON files in the jars of Apache Kafka that ``ops/compatibility/schema/pom.xml`` names; they are
-resolved by Maven on the first call. The notation of the table is described in `broker.protocol.schema.definitions`.
+resolved by Maven on the first call. The notation of the table is described in
+`rotunda.broker.protocol.schema.definitions`.
 """
 
 from __future__ import annotations
