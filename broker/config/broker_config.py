@@ -50,6 +50,7 @@ from rotunda.broker.config.settings.request_log import RequestLogSettings
 from rotunda.broker.config.settings.sasl import has_sasl, sasl_complaint
 from rotunda.broker.config.settings.security import SecuritySettings
 from rotunda.broker.config.settings.server import ServerSettings, log_dirs_complaint, pipeline_complaint
+from rotunda.broker.config.settings.share_groups import ShareCoordinatorSettings, ShareGroupSettings, bounded_settings
 from rotunda.broker.config.settings.status import StatusSettings, check_status_host
 from rotunda.broker.config.settings.storage import StorageSettings
 from rotunda.broker.config.settings.tls import REQUIRED
@@ -87,6 +88,8 @@ class BrokerConfig(
     QuotaSettings,
     SecuritySettings,
     ServerSettings,
+    ShareCoordinatorSettings,
+    ShareGroupSettings,
     IdentitySettings,
     StatusSettings,
     StorageSettings,
@@ -283,7 +286,8 @@ def load(file: Path | None, sets: Mapping[str, str], environment: Mapping[str, s
     layers = _accept(with_derived_listeners(given))
     values = machine_defaults(environment) | _values(layers)
     # One for each handler: all commits of one handler are in the same write.
-    values.setdefault("offsets_topic_num_partitions", values["num_io_threads"])
+    for topic in ("offsets_topic", "share_coordinator_state_topic"):
+        values.setdefault(f"{topic}_num_partitions", values["num_io_threads"])
     sources = Sources(file.absolute() if file else None, dict(sets), dict(environment))
     config = BrokerConfig(**values, layers=layers, sources=sources)
     _check(config, (*_RULES, *_RULES_OF_A_START))
@@ -384,6 +388,26 @@ def _in_sync_complaint(config: BrokerConfig) -> str | None:
     return None if is_kept else complaint
 
 
+def _bounds_rule(names: tuple[str, str, str]) -> Callable[[BrokerConfig], str | None]:
+    def complaint(config: BrokerConfig) -> str | None:
+        value, least, greatest = map(config.value, names)
+        is_valid = least <= value <= greatest  # type: ignore[operator]  # whole numbers
+        return None if is_valid else f"{value} must be between {names[1]} ({least}) and {names[2]} ({greatest})"
+
+    return complaint
+
+
+def _session_rule(kind: str) -> tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]]:
+    names = (f"group.{kind}.session.timeout.ms", f"group.{kind}.heartbeat.interval.ms")
+
+    def complaint(config: BrokerConfig) -> str | None:
+        session, heartbeat = map(config.value, names)
+        is_valid = session > heartbeat  # type: ignore[operator]  # whole numbers
+        return None if is_valid else f"{session} must be greater than {names[1]} ({heartbeat})"
+
+    return names, complaint
+
+
 _Rules = tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...]
 
 _RULES_OF_A_START: _Rules = ((("min.insync.replicas",), _in_sync_complaint),)
@@ -401,4 +425,6 @@ _RULES: _Rules = (
     (("pipeline.resume", "pipeline.max"), pipeline_complaint),
     (("max.connections.per.ip", "max.connections.per.ip.overrides"), per_ip_complaint),
     (("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"), compaction_lag_complaint),
+    *((names, _bounds_rule(names)) for names in bounded_settings()),
+    *map(_session_rule, ("consumer", "share")),
 )

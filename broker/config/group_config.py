@@ -1,98 +1,156 @@
 """The settings of one group: their names, the broker setting each defaults to, their valid values.
 
-As Kafka's group configs (KIP-848): set with IncrementalAlterConfigs on a GROUP resource, whether the group exists yet
-or not. Only consumer groups are served, so only their settings are known. Pure; runs in handlers and the controller.
+As Kafka's group configs (KIP-848, KIP-932): set with IncrementalAlterConfigs on a GROUP resource, whether the group
+exists yet or not. Those of consumer groups and of share groups are served. Pure; runs in handlers and the controller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final
 
 from rotunda.broker.config.broker_config import BrokerConfig
-from rotunda.broker.config.keys import TRIMMED, Kind, Value, did_you_mean, parse_whole_number
+from rotunda.broker.config.keys import Key, Kind, Value, did_you_mean
+from rotunda.broker.config.offset_reset import offset_reset_complaint
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 
-class GroupKey(NamedTuple):
-    """A group setting, and the broker settings of its value for all groups and of its least and greatest value."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupKey(Key):
+    """A group setting. A number has a broker setting for all groups, its `broker_name`, and two with its bounds."""
 
-    name: str
-    broker_name: str
-    least_name: str
-    greatest_name: str
-    doc: str
-    kind: Kind = Kind.INT
-
-    def parse(self, text: str) -> int:
-        """Return the value that ``text`` writes. Raises ValueError, worded for the user."""
-        return parse_whole_number(text.strip(TRIMMED), self.kind)
+    broker_name: str = ""
+    least_name: str = ""
+    greatest_name: str = ""
 
 
-def _key(name: str, what: str, doc: str) -> GroupKey:
-    return GroupKey(name, f"group.consumer.{what}", f"group.consumer.min.{what}", f"group.consumer.max.{what}", doc)
+def _number(kind: str, what: str, doc: str) -> GroupKey:
+    return GroupKey(
+        name=f"{kind}.{what}",
+        kind=Kind.INT,
+        default=None,
+        doc=doc,
+        broker_name=f"group.{kind}.{what}",
+        least_name=f"group.{kind}.min.{what}",
+        greatest_name=f"group.{kind}.max.{what}",
+    )
 
+
+def _dead_letter_topic_complaint(name: str) -> str | None:
+    return "The dead letter topic must not begin with '__'" if name.startswith("__") else None
+
+
+_INTERVALS: Final = {
+    "heartbeat.interval.ms": "The interval at which a member of the group is asked to send a heartbeat.",
+    "session.timeout.ms": "How long the group waits for a member's heartbeat before it goes on without the member.",
+    "assignment.interval.ms": "How long the group's assignment stays before the next is made.",
+}
+
+_SHARE_KEYS: Final = (
+    _number("share", "record.lock.duration.ms", "How long a record is locked for the consumer that fetched it."),
+    _number("share", "delivery.count.limit", "Most deliveries of a record. After the last one it is archived."),
+    _number("share", "partition.max.record.locks", "Most records of a partition in flight."),
+    GroupKey(
+        name="share.auto.offset.reset",
+        kind=Kind.STRING,
+        default="latest",
+        validator=offset_reset_complaint,
+        doc="Where the group starts in a partition that is new to it: latest, earliest, or "
+        "by_duration:PnDTnHnMn.nS, at the first record not older than that.",
+    ),
+    GroupKey(
+        name="share.isolation.level",
+        kind=Kind.STRING,
+        default="read_uncommitted",
+        choices=("read_committed", "read_uncommitted"),
+        doc="Whether the group reads records of transactions that are open or aborted.",
+    ),
+    GroupKey(
+        name="share.renew.acknowledge.enable",
+        kind=Kind.BOOLEAN,
+        default=True,
+        doc="Whether consumers may renew the lock of a record.",
+    ),
+    GroupKey(
+        name="errors.deadletterqueue.topic.name",
+        kind=Kind.STRING,
+        default="",
+        validator=_dead_letter_topic_complaint,
+        doc="The topic of records that were rejected or delivered too often. Needs share.version 2.",
+    ),
+    GroupKey(
+        name="errors.deadletterqueue.copy.record.enable",
+        kind=Kind.BOOLEAN,
+        default=False,
+        doc="Whether dead letters have the key and value of the original record.",
+    ),
+)
 
 GROUP_CONFIGS: Mapping[str, GroupKey] = MappingProxyType(
     {
         key.name: key
         for key in (
-            _key(
-                "consumer.heartbeat.interval.ms",
-                "heartbeat.interval.ms",
-                "The interval at which a member of the group is asked to send a heartbeat.",
-            ),
-            _key(
-                "consumer.session.timeout.ms",
-                "session.timeout.ms",
-                "How long the group waits for a member's heartbeat before it goes on without the member.",
-            ),
-            _key(
-                "consumer.assignment.interval.ms",
-                "assignment.interval.ms",
-                "How long the group's assignment stays before the next is made.",
-            ),
+            *(_number(kind, what, doc) for kind in ("consumer", "share") for what, doc in _INTERVALS.items()),
+            *_SHARE_KEYS,
         )
     }
 )
 
 
 def group_value(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig) -> Value:
-    """Return the effective value for a group with the settings ``configs``."""
+    """Return the effective value for a group with the settings `configs`: within the broker's present bounds."""
     own = configs.get(key.name)
-    return broker.value(key.broker_name) if own is None else key.parse(own)
+    if not key.broker_name:
+        return key.default if own is None else key.parse(own)
+    value = broker.value(key.broker_name) if own is None else key.parse(own)
+    least, greatest = _bounds(key, broker)
+    return min(max(_whole(value), least), greatest)
+
+
+def group_number(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig) -> int:
+    """Return the effective value of a setting that is a number."""
+    return _whole(group_value(key, configs, broker))
 
 
 def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
     """Raise ApiError INVALID_CONFIG, which names the valid settings, if a group may not have these settings."""
-    for name in configs:
-        if name not in GROUP_CONFIGS:
+    for name, text in configs.items():
+        key = GROUP_CONFIGS.get(name)
+        if key is None:
             raise _invalid(f"Unknown group config name: {name}{did_you_mean(name, GROUP_CONFIGS)}")
-    values = {key: _number(key, configs, broker) for key in GROUP_CONFIGS.values()}
-    for key, value in values.items():
-        if key.name not in configs:
-            continue
-        least, greatest = (broker.value(name) for name in (key.least_name, key.greatest_name))
-        if isinstance(least, int) and value < least:
-            raise _invalid(f"{key.name} must be greater than or equal to {key.least_name} ({least}), not {value}")
-        if isinstance(greatest, int) and value > greatest:
-            raise _invalid(f"{key.name} must be less than or equal to {key.greatest_name} ({greatest}), not {value}")
-    heartbeat, session, _ = values.values()
-    if heartbeat >= session:
-        raise _invalid(
-            f"consumer.heartbeat.interval.ms ({heartbeat}) must be less than consumer.session.timeout.ms ({session})"
+        try:
+            value = key.parse(text)
+        except ValueError as error:
+            raise _invalid(f"Invalid value {text} for configuration {name}: {error}") from None
+        if key.broker_name:
+            _check_bounds(key, _whole(value), broker)
+    for kind in ("consumer", "share"):
+        heartbeat, session = (
+            GROUP_CONFIGS[f"{kind}.{what}"] for what in ("heartbeat.interval.ms", "session.timeout.ms")
         )
+        interval, timeout = (group_number(key, configs, broker) for key in (heartbeat, session))
+        if interval >= timeout:
+            raise _invalid(f"{heartbeat.name} ({interval}) must be less than {session.name} ({timeout})")
 
 
-def _number(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig) -> int:
-    try:
-        value = group_value(key, configs, broker)
-    except ValueError as error:
-        raise _invalid(f"Invalid value {configs[key.name]} for configuration {key.name}: {error}") from None
+def _check_bounds(key: GroupKey, value: int, broker: BrokerConfig) -> None:
+    least, greatest = _bounds(key, broker)
+    if value < least:
+        raise _invalid(f"{key.name} must be greater than or equal to {key.least_name} ({least}), not {value}")
+    if value > greatest:
+        raise _invalid(f"{key.name} must be less than or equal to {key.greatest_name} ({greatest}), not {value}")
+
+
+def _bounds(key: GroupKey, broker: BrokerConfig) -> tuple[int, int]:
+    return _whole(broker.value(key.least_name)), _whole(broker.value(key.greatest_name))
+
+
+def _whole(value: Value) -> int:
     if not isinstance(value, int):
-        raise TypeError(f"{key.broker_name} is not a whole number: {value!r}")
+        raise TypeError(f"not a whole number: {value!r}")
     return value
 
 

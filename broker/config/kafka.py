@@ -39,7 +39,7 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
         "Kerberos and delegation tokens are not served": "delegation.token. sasl.kerberos.",
         "It is for a mechanism of a listener, listener.name.<listener>.<mechanism>. stands before it": """
             sasl.jaas.config sasl.server.callback.handler.class""",
-        "There are no share groups and no streams groups": "group.share. group.streams. share.",
+        "There are no streams groups": "group.streams.",
         "There is no remote storage": """
             follower.fetch.last.tiered.offset.enable log.local.retention. remote. rlmm.config. rsm.config.""",
         "Metrics are at /metrics of the status page; clients' own are not collected": """
@@ -53,7 +53,13 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
             log.flush.start.offset.checkpoint.interval.ms max.request.partition.size.limit
             num.recovery.threads.per.data.dir offsets.commit.timeout.ms offsets.load.buffer.size
             offsets.topic.compression.codec producer.purgatory.purge.interval.requests
+            share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
+            share.coordinator.load.buffer.size share.coordinator.state.topic.compression.codec
+            share.coordinator.threads share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
             transaction.state.log.load.buffer.size""",
+        "Kafka's internal settings of share groups": """
+            group.share.assignor.offload.enable group.share.dlq.manager.class.name
+            group.share.persister.class.name""",
         "Bytes bound waiting requests: request.ring.bytes small ones, queued.max.request.bytes large ones": """
             queued.max.requests""",
         "No setting of Kafka 4 any more": """

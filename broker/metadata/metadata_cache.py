@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rotunda.broker.config.broker_config import BrokerConfig
+from rotunda.broker.config.share_group_config import ShareGroupConfig
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.metadata.configs.broker_settings import BrokerSettings
 from rotunda.broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
@@ -87,6 +88,8 @@ class MetadataCache:
         self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._client_metrics_configs: dict[str, Mapping[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
+        #: By group with settings of its own, and "" for all others.
+        self._share_group_configs: dict[str, ShareGroupConfig] = {}
         self._user_credentials: dict[str, Mapping[str, str]] = {}
         #: The authorizer; None if every operation is allowed.
         self.authorizer = _authorizer_of(broker_config)
@@ -173,6 +176,15 @@ class MetadataCache:
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """Return a group's own settings, whether the group exists or not."""
         return self._group_configs.get(group_id, {})
+
+    def share_group_config(self, group_id: str) -> ShareGroupConfig:
+        """Return the effective settings of a share group, whether the group exists or not."""
+        own = self._group_configs.get(group_id)
+        key = "" if own is None else group_id
+        config = self._share_group_configs.get(key)
+        if config is None:
+            config = self._share_group_configs[key] = ShareGroupConfig.resolve(own or {}, self.broker_config)
+        return config
 
     def configured_groups(self) -> list[str]:
         """Return the ids of the groups with settings of their own, in order."""
@@ -293,6 +305,7 @@ class MetadataCache:
         self.loaded_config = self._settings.loaded
         self.broker_config = self._settings.in_force
         self._log_configs.clear()
+        self._share_group_configs.clear()
         altered = {topic.topic_id for topic in changes.altered}
         changes.altered.extend(topic for topic in self._by_id.values() if topic.topic_id not in altered)
 
@@ -303,6 +316,7 @@ class MetadataCache:
             self.finalized_features = finalized_levels(entities)
         elif kind is EntityKind.GROUP:
             self._group_configs = _configs_of(entities)
+            self._share_group_configs.clear()
         elif kind is EntityKind.USER_CREDENTIAL:
             self._user_credentials = _configs_of(entities)
         else:
@@ -321,6 +335,7 @@ class MetadataCache:
                 EntityKind.USER_CREDENTIAL: self._user_credentials,
             }.get(kind, self._client_metrics_configs)
             replace_changed(known, _configs_of(entities))
+            self._share_group_configs.clear()
 
     def _take_acls(self, entities: Entities, *, are_all: bool) -> Steps[None]:
         """Apply ACLs in steps: the changed ones, or all. They become effective together in the last step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ OTHER_DEFAULTS = {
     "group.consumer.assignment.interval.ms",
     "group.coordinator.rebalance.protocols",
     "group.initial.rebalance.delay.ms",
+    "group.share.assignment.interval.ms",
     "listener.security.protocol.map",
     "listeners",
     "log.dir",
@@ -49,6 +51,9 @@ OTHER_DEFAULTS = {
     "offsets.topic.num.partitions",
     "offsets.topic.replication.factor",
     "process.roles",
+    "share.coordinator.state.topic.min.isr",
+    "share.coordinator.state.topic.num.partitions",
+    "share.coordinator.state.topic.replication.factor",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms",
     "transaction.state.log.min.isr",
     "transaction.state.log.num.partitions",
@@ -129,13 +134,32 @@ def test_what_has_no_meaning_is_kept_and_named_in_one_line(tmp_path: Path) -> No
     ("name", "value", "complaint"),
     [
         ("background.threads", "0", "Value must be at least 1"),
-        ("group.share.max.size", "1001", "Value must be no more than 1000"),
+        ("group.streams.max.size", "0", "Value must be at least 1"),
         ("log.cleaner.threads", "-1", "Value must be at least 0"),
     ],
 )
 def test_what_has_no_meaning_has_kafkas_range(name: str, value: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=f"Invalid value {value} for configuration {name}: {complaint}$"):
         load(None, {name: value}, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"group.share.session.timeout.ms": "60001"}, "group.share.max.session.timeout.ms (60000)"),
+        ({"group.share.min.delivery.count.limit": "4", "group.share.delivery.count.limit": "3"}, "limit (4) and"),
+        ({"group.share.max.partition.max.record.locks": "2000"}, None),
+        ({"group.share.max.heartbeat.interval.ms": "45000", "group.share.heartbeat.interval.ms": "45000"}, "45000)"),
+        ({"group.consumer.heartbeat.interval.ms": "4000"}, "group.consumer.min.heartbeat.interval.ms (5000)"),
+    ],
+)
+def test_values_for_all_groups_are_within_those_for_one(settings: dict[str, str], complaint: str | None) -> None:
+    """S130."""
+    if complaint is None:
+        load(None, settings, {})
+        return
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        load(None, settings, {})
 
 
 def test_no_cleaner_threads_are_a_setting_of_a_start_alone() -> None:

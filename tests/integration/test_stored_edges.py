@@ -222,7 +222,7 @@ def test_settings_of_topics_groups_and_client_metrics(broker: BrokerProcess) -> 
     """As many resources of a kind as there are values, each with one of them for every setting that accepts it."""
     tables: dict[int, Mapping[str, Any]] = {
         TOPIC: TOPIC_CONFIGS,
-        GROUP: {key.name: BROKER_KEYS[key.broker_name] for key in GROUP_CONFIGS.values()},
+        GROUP: {key.name: BROKER_KEYS.get(key.broker_name, key) for key in GROUP_CONFIGS.values()},
         CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
     }
     values = {kind: {name: edges(key) for name, key in table.items()} for kind, table in tables.items()}

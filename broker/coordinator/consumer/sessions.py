@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rotunda.broker.config.group_config import GROUP_CONFIGS, group_value
+from rotunda.broker.config.group_config import GROUP_CONFIGS, group_number
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup, Session
 from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 from rotunda.broker.coordinator.consumer.update import Environment
 
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig
-    from rotunda.broker.config.keys import Value
     from rotunda.broker.coordinator.consumer.target_assignment import Topics
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.scheduling.timers import Timers
@@ -51,9 +50,9 @@ class Cluster:
     def settle(self, group: ConsumerGroup) -> None:
         """Set a group's current intervals and timeouts."""
         configs, config = self._group_configs(group.group_id), self.config()
-        group.heartbeat_interval_ms = _milliseconds(group_value(_HEARTBEAT_INTERVAL, configs, config))
-        group.session_timeout_ms = _milliseconds(group_value(_SESSION_TIMEOUT, configs, config))
-        group.assignment_interval_ms = _milliseconds(group_value(_ASSIGNMENT_INTERVAL, configs, config))
+        group.heartbeat_interval_ms = group_number(_HEARTBEAT_INTERVAL, configs, config)
+        group.session_timeout_ms = group_number(_SESSION_TIMEOUT, configs, config)
+        group.assignment_interval_ms = group_number(_ASSIGNMENT_INTERVAL, configs, config)
 
 
 class Sessions:
@@ -131,9 +130,3 @@ class Sessions:
                 self._fence(shard, group, member_id, "its session has ended")
 
         session.timer = self._timers.at_ns(session.deadline_ns, look)
-
-
-def _milliseconds(value: Value) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"not a number of milliseconds: {value!r}")
-    return value

@@ -136,22 +136,11 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[C
     """
     entries = []
     for name, key in sorted(GROUP_CONFIGS.items()):
-        value = render(group_value(key, overrides, broker))
-        synonyms = _synonyms_of(key.broker_name, broker)
+        value = group_value(key, overrides, broker)
+        synonyms = _synonyms_of(key.broker_name, broker) if key.broker_name else []
         if name in overrides:
-            synonyms.insert(0, Synonym(name, value, GROUP_CONFIG))
-        entries.append(
-            ConfigEntry(
-                name=name,
-                value=value,
-                source=synonyms[0].source,
-                config_type=int(key.kind),
-                read_only=False,
-                sensitive=False,
-                synonyms=tuple(synonyms),
-                documentation=key.doc,
-            )
-        )
+            synonyms.insert(0, Synonym(name, render(value), GROUP_CONFIG))
+        entries.append(_entry(key, value, synonyms, read_only=False))
     return entries
 
 
