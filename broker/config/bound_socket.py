@@ -65,4 +65,4 @@ def _address_of(wanted: Listener) -> tuple[socket.AddressFamily, tuple[str | int
         return resolve(wanted.host, wanted.port)
     if socket.has_dualstack_ipv6():
         return socket.AF_INET6, ("::", wanted.port)
-    return socket.AF_INET, ("0.0.0.0", wanted.port)  # noqa: S104 - what an empty host asks for
+    return socket.AF_INET, ("0.0.0.0", wanted.port)  # noqa: S104 - the meaning of an empty host

@@ -231,7 +231,7 @@ class BrokerConfig(
 
         Raises ConfigError for an unknown name or a bad value.
         """
-        origin = Origin(Source.FILE, f"{self.sources.file}, read again")
+        origin = Origin(Source.FILE, f"{self.sources.file}, reloaded")
         read = _accept(Assignment(name, text, origin) for name, text in texts.items())
         layers = {name: stack for name, stack in self.layers.items() if not key_of(name).dynamic}
         derived, keys = machine_defaults(self.sources.environment), BROKER_KEYS.values()
@@ -312,7 +312,7 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
     complaints: list[str] = []
     involved: list[str] = []
     for name, text, origin in assignments:
-        # Not for dynamic settings: the admin who sets one knows the place.
+        # Without the place for dynamic settings: the admin request has it.
         place = "" if origin.source >= Source.DYNAMIC_DEFAULT else f"{origin}: "
         key = find_key(name)
         if key is None:
@@ -382,9 +382,9 @@ def _advertised_complaint(config: BrokerConfig) -> str | None:
 
 
 def _in_sync_complaint(config: BrokerConfig) -> str | None:
-    """Reject it only at the start: an admin who sets it later sees its effect at once, as in Kafka."""
+    """Return an error if Produce with acks=all would always fail. Not for later changes, as in Kafka."""
     is_kept = config.min_insync_replicas <= 1
-    complaint = f"is {config.min_insync_replicas}, but {ONE_REPLICA}: every produce with acks=all would fail"
+    complaint = f"is {config.min_insync_replicas}, but {ONE_REPLICA}: every Produce with acks=all would fail"
     return None if is_kept else complaint
 
 

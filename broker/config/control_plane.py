@@ -44,8 +44,8 @@ class ControlPlaneSettings:
             default=None,
             nullable=True,
             default_text="none",
-            doc="Name of a listener for administrators: one processor more than num.network.threads serves its "
-            "connections and no others, and max.connections keeps none of them out. The broker's own commands use it.",
+            doc="The listener for administrators, served by a processor of its own, in addition to "
+            "num.network.threads, and exempt from max.connections. The broker's own commands use it.",
         )
     )
 
@@ -66,9 +66,9 @@ def control_plane_complaint(config: Configuration) -> str | None:
     if name is None:
         return None
     if name.upper() not in names:
-        return f"{name} is not the name of a listener; there are {', '.join(names)}"
+        return f"unknown listener {name}; known: {', '.join(names)}"
     if len(names) == 1:
-        return f"{name} is the only listener: clients need another"
+        return f"{name} is the only listener: clients need another one"
     between = config.value("inter.broker.listener.name")
     return f"{name} is inter.broker.listener.name; they must differ" if _same(name, between) else None
 

@@ -42,14 +42,14 @@ def parse(text: str) -> JaasLine:
         raise ValueError(f"it does not end with ; ({_FORM})")
     (module, _), (flag, _), *rest = tokens[:-1]
     if flag.lower() not in _FLAGS:
-        raise ValueError(f"behind the login module stands {', '.join(_FLAGS[:-1])} or {_FLAGS[-1]} ({_FORM})")
+        raise ValueError(f"after the login module: expected {', '.join(_FLAGS[:-1])} or {_FLAGS[-1]} ({_FORM})")
     options: dict[str, str] = {}
     for at in range(0, len(rest), 3):
         option = rest[at : at + 3]
         if len(option) < 3 or option[1] != ("=", True) or option[0][1] or option[2][1]:
             if ("" if not option else option[0]) == (";", True):
-                raise ValueError("it has a second login module; one is taken, as in Kafka")
-            raise ValueError(f'the option number {at // 3 + 1} is not of the form name="value" ({_FORM})')
+                raise ValueError("it has a second login module; only one is supported, as in Kafka")
+            raise ValueError(f'invalid option number {at // 3 + 1}: expected name="value" ({_FORM})')
         options[option[0][0]] = option[2][0]
     return JaasLine(module, options)
 
@@ -69,7 +69,7 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ValueError(f"a quotation mark has no partner at character {at + 1} ({_FORM})")
+            raise ValueError(f"unbalanced quotation mark at character {at + 1} ({_FORM})")
         at = match.end()
         if match["sign"]:
             yield match["sign"], True

@@ -20,32 +20,32 @@ from rotunda.broker.config.keys import Key, Kind, Value
 #: By why they have no meaning: settings of Kafka's table, or the beginnings of names that end with a dot.
 WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
     {
-        "One broker is the whole cluster: there is no replica, no leader and no node to agree with": """
+        "A single broker has no replicas and no other nodes": """
             add.partitions.to.txn.retry.backoff. alter.log.dirs.replication.quota.window. auto.leader.rebalance.enable
             broker.heartbeat.interval.ms broker.session.timeout.ms controlled.shutdown. controller.quorum.
             controller.socket.timeout.ms early.start.listeners initial.broker.registration.timeout.ms
             leader.imbalance.check.interval.seconds num.replica. replica.
             replication.quota.window. request.timeout.ms socket.connection.setup.timeout.""",
         "Metadata is one file in the data directory": "metadata.log. metadata.max.",
-        "OpenSSL does what Java's providers do; ssl.enabled.protocols says which versions of TLS": """
+        "OpenSSL replaces Java's providers; ssl.enabled.protocols sets the versions of TLS": """
             security.providers ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
             ssl.trustmanager.algorithm""",
-        "The broker is no client of another one": """
+        "The broker is not a client of another broker": """
             ssl.allow.dn.changes ssl.allow.san.changes ssl.endpoint.identification.algorithm""",
-        "There is no other broker that this one would log in to, and none logs in here": """
+        "The broker does not log in to other brokers": """
             sasl.client.callback.handler.class sasl.login. sasl.mechanism. sasl.oauthbearer.assertion.
             sasl.oauthbearer.client.credentials. sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.scope
             sasl.oauthbearer.token.endpoint.url security.inter.broker.protocol""",
         "Kerberos and delegation tokens are not served": "delegation.token. sasl.kerberos.",
-        "It is for a mechanism of a listener, listener.name.<listener>.<mechanism>. stands before it": """
+        "Needs the prefix of a listener's mechanism, listener.name.<listener>.<mechanism>.": """
             sasl.jaas.config sasl.server.callback.handler.class""",
-        "There are no streams groups": "group.streams.",
-        "There is no remote storage": """
+        "Streams groups are not supported": "group.streams.",
+        "Remote storage is not supported": """
             follower.fetch.last.tiered.offset.enable log.local.retention. remote. rlmm.config. rsm.config.""",
         "Metrics are at /metrics of the status page; clients' own are not collected": """
             kafka.metrics. metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
             telemetry.max.bytes""",
-        "Queues, buffers, caches and the work behind them are others; docs/limits.md lists their limits": """
+        "Queues, buffers and caches differ from Kafka's; docs/limits.md lists their limits": """
             background.threads delete.records.purgatory.purge.interval.requests
             fetch.purgatory.purge.interval.requests group.coordinator.background.threads
             group.coordinator.cached.buffer.max.bytes group.coordinator.threads log.cleaner.io.buffer.
@@ -60,9 +60,9 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
         "Kafka's internal settings of share groups": """
             group.share.assignor.offload.enable group.share.dlq.manager.class.name
             group.share.persister.class.name""",
-        "Bytes bound waiting requests: request.ring.bytes small ones, queued.max.request.bytes large ones": """
+        "Limited in bytes instead: small requests by request.ring.bytes, large ones by queued.max.request.bytes": """
             queued.max.requests""",
-        "No setting of Kafka 4 any more": """
+        "Removed in Kafka 4": """
             broker.id.generation.enable inter.broker.protocol.version log.message.downconversion.enable
             log.message.format.version offsets.commit.required.acks password.encoder. reserved.broker.max.id
             zookeeper.""",
@@ -73,9 +73,9 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
 #: Prefixes of settings of other programs and of Kafka before version 4, whose names are not all known here.
 OPEN = ("confluent.", "password.encoder.", "rlmm.config.", "rsm.config.", "zookeeper.")
 
-_JAVA_CLASS = "a class of Java cannot be loaded, and what it decides would not be decided; remove it"
-_ONE_CONTROLLER = "this broker is a cluster of its own with one controller, and would not join others"
-_USE_LISTENERS = "Kafka 4 has no such setting; use listeners"
+_JAVA_CLASS = "Java classes cannot be loaded; remove it"
+_ONE_CONTROLLER = "this broker is a cluster of its own and cannot join another controller"
+_USE_LISTENERS = "removed in Kafka 4; use listeners"
 
 #: By setting: the reason why a value other than Kafka's default is rejected.
 REFUSED: Mapping[str, str] = MappingProxyType(
@@ -84,18 +84,18 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "advertised.port": f"{_USE_LISTENERS} and advertised.listeners",
         "alter.config.policy.class.name": _JAVA_CLASS,
         "client.quota.callback.class": _JAVA_CLASS,
-        "config.providers": "values such as ${file:...} would stand as they are written; write them out and remove it",
-        "cordoned.log.dirs": "there is one directory, and without it no topic could be created; remove it",
+        "config.providers": "references such as ${file:...} are not resolved; write the values and remove it",
+        "cordoned.log.dirs": "there is only one data directory; remove it",
         "create.topic.policy.class.name": _JAVA_CLASS,
         "host.name": _USE_LISTENERS,
-        "log.message.timestamp.difference.max.ms": "Kafka 4 has no such setting; use "
+        "log.message.timestamp.difference.max.ms": "removed in Kafka 4; use "
         "log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
         "port": _USE_LISTENERS,
         "principal.builder.class": _JAVA_CLASS,
-        "remote.log.storage.system.enable": "there is no remote storage: what retention removes would be nowhere else",
+        "remote.log.storage.system.enable": "remote storage is not supported; leave it at false",
         "sasl.oauthbearer.jwt.validator.class": _JAVA_CLASS,
         "ssl.engine.factory.class": _JAVA_CLASS,
-        "transaction.two.phase.commit.enable": "a transaction cannot be prepared here; leave it at false",
+        "transaction.two.phase.commit.enable": "two-phase commit is not supported; leave it at false",
     }
 )
 
@@ -152,7 +152,7 @@ def kept_key(name: str) -> Key | None:
     validator = _VALIDATORS.get(name)
     if validator is not None:
         key = replace(key, validator=validator)
-    return replace(key, doc=f"{reason}. It is kept and described, and changes nothing.")
+    return replace(key, doc=f"{reason}. Stored and described, without effect.")
 
 
 def without_meaning(name: str) -> str | None:

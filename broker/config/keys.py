@@ -1,8 +1,8 @@
 """A configuration key: name, type, default, range, unit and text, and the parser of its value.
 
-Broker settings and topic settings are both declared with the types of this module, so that a value is parsed, checked
-and printed in one way wherever it comes from: a file, a flag, the environment or an admin request. Pure; runs in every
-process that handles configuration and reads neither files nor the environment.
+Broker settings and topic settings are both declared with the types of this module. So a value is parsed, checked and
+printed in the same way, whether from a file, a flag, the environment or an admin request. Pure; runs in every process
+that handles configuration and reads neither files nor the environment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
 #: The reason why the number of replicas cannot be above 1.
-ONE_REPLICA = "there is one broker, which holds one replica"
+ONE_REPLICA = "a single broker has one replica"
 
 _TRUTH = {"true": True, "false": False}
 
@@ -121,7 +121,7 @@ class Key:
             raise ValueError(f"Value must be at least {least} while the broker runs")
 
     def _check_range(self, value: float) -> None:
-        # So written that NaN is out of every range.
+        # Negated, so that NaN is out of every range.
         if self.least is not None and not value >= self.least:
             raise ValueError(f"Value must be at least {self.least}")
         if self.most is not None and not value <= self.most:

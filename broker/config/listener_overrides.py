@@ -65,5 +65,5 @@ def unknown_listener(names: Iterable[str], listeners: Iterable[str]) -> str | No
     for name in names:
         own = split(name)
         if own and own[0] not in known:
-            return f"{name} is for the listener {own[0]}, which there is not; there are {', '.join(known)}"
+            return f"{name}: unknown listener {own[0]}; known: {', '.join(known)}"
     return None

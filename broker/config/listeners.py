@@ -74,7 +74,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     for entry in filter(None, map(str.strip, text.split(","))):
         name, separator, protocol = entry.partition(":")
         if not separator or protocol.strip().upper() not in _PROTOCOLS:
-            raise ValueError(f"{entry} is not NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
+            raise ValueError(f"invalid entry {entry}: expected NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
         protocols[name.strip().upper()] = protocol.strip().upper()
     return protocols
 
@@ -85,7 +85,7 @@ def parse_listeners(entries: Sequence[str], protocols: Mapping[str, str]) -> tup
     for index, listener in enumerate(listeners):
         for other in listeners[index + 1 :]:
             if listener.port == other.port != 0 and not _differ_in_family(listener, other):
-                raise ValueError(f"each listener must have a different port, {listener.port} stands twice")
+                raise ValueError(f"each listener must have a different port, {listener.port} is used twice")
     return listeners
 
 
@@ -95,7 +95,7 @@ def parse_advertised(entries: Sequence[str], protocols: Mapping[str, str]) -> tu
     names = [listener.name for listener in listeners]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"each listener must have a different name, {name} stands twice")
+            raise ValueError(f"each listener must have a different name, {name} is used twice")
     return listeners
 
 
@@ -126,16 +126,16 @@ def check_listeners(
 ) -> None:
     """Raise ValueError, worded for the user, if a listener's address is not allowed."""
     if not listeners:
-        raise ValueError("there must be at least one listener")
+        raise ValueError("at least one listener is required")
     if len(listeners) > MOST_LISTENERS:
-        raise ValueError(f"there are {len(listeners)} listeners, and may be {MOST_LISTENERS}")
+        raise ValueError(f"{len(listeners)} listeners, at most {MOST_LISTENERS} are supported")
     for listener in listeners:
         if listener.lacks_zone:
             raise ValueError(f"{listener} is a link-local address: name its interface, as in [{listener.host}%eth0]")
         if not (listener.is_loopback or insecure_listen or authenticates(listener)):
             raise ValueError(
-                f"{listener} can be reached from other machines and clients are not authenticated: let them be by "
-                "SASL_SSL, or by SSL with ssl.client.auth=required; or set insecure.listen=true if that is meant"
+                f"other machines can reach {listener}, and its clients are not authenticated: use "
+                "SASL_SSL, or SSL with ssl.client.auth=required; or allow it with insecure.listen=true"
             )
 
 
@@ -149,7 +149,7 @@ def advertised(listeners: Sequence[Listener], advertised_entries: Sequence[Liste
     names = [listener.name for listener in listeners]
     for entry in advertised_entries:
         if entry.name not in names:
-            raise ValueError(f"{entry.name} is not the name of a listener")
+            raise ValueError(f"unknown listener {entry.name}")
         if entry.host and entry.is_wildcard:
             raise ValueError(f"{entry} cannot be advertised; use a routable address")
     by_name = {entry.name: entry for entry in advertised_entries}
@@ -168,15 +168,15 @@ def _self_advertised(listener: Listener) -> Listener:
 def _parse_entry(entry: str, protocols: Mapping[str, str]) -> Listener:
     match = _ADDRESS.fullmatch(entry)
     if match is None:
-        raise ValueError(f"{entry} is not of the form NAME://host:port")
+        raise ValueError(f"invalid listener {entry}: expected NAME://host:port")
     name, host, port = match[1].upper(), _host(entry, match[2]), int(match[3])
     if len(entry) > _LONGEST_NAME:
         raise ValueError(f"{entry[:_LONGEST_NAME]}... is longer than {_LONGEST_NAME} characters")
     if port > _HIGHEST_PORT:
-        raise ValueError(f"{entry} has no valid port")
+        raise ValueError(f"invalid port in {entry}")
     protocol = protocols.get(name)
     if protocol is None:
-        raise ValueError(f"no protocol is known for {name}; add it to listener.security.protocol.map")
+        raise ValueError(f"no protocol for listener {name}; add it to listener.security.protocol.map")
     return Listener(name, host, port, protocol)
 
 

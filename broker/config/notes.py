@@ -37,7 +37,7 @@ def start_notes(config: BrokerConfig) -> Iterator[str]:
     """Yield a line for each effect that the author of the configuration might not expect."""
     kept = sorted(name for name in config.layers if name not in BROKER_KEYS and split(name) is None)
     if kept:
-        yield f"these settings have no meaning here and change nothing (docs/configuration.md): {', '.join(kept)}"
+        yield f"settings without effect here (docs/configuration.md): {', '.join(kept)}"
     opened = without_controllers(config.listeners, config.controller_listener_names)
     for entry in config.listeners:
         if entry not in opened:

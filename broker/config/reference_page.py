@@ -33,25 +33,25 @@ rotunda start --config server.properties                  # Kafka's format
 rotunda config set log.retention.ms=3600000 --cluster     # while it runs; needs no restart
 ```
 
-The first of these sources with a value counts: flag, environment, file, default. A value set while the broker runs wins
-over all of them and outlives a restart. Useful commands:
+Precedence: flag, environment, file, default. A value set while the broker runs overrides all of them and is kept over
+a restart. Useful commands:
 
-| command | what it does |
+| command | effect |
 | --- | --- |
 | `rotunda check-config` | validate without starting |
 | `rotunda print-config` | print every value and its source |
 | `rotunda config describe NAME` | print one setting of the running broker in full |
 | `rotunda reload` | read the file again; the log names the settings that need a restart |
 
-An unknown setting stops the start, with the closest known name. Only `KAFKA_...` variables may be unknown. The full
-text of every setting, with its allowed values, is in [ops/server.properties](../ops/server.properties).
+The broker does not start with an unknown setting, and suggests the closest name. Unknown `KAFKA_...` variables are
+ignored. The full text of every setting, with its allowed values: [ops/server.properties](../ops/server.properties).
 
 ## A server.properties of Kafka
 
 It starts this broker, with these differences:
 
-- [Some settings have no effect](#settings-of-kafka-without-effect). One line of the log names those that are set.
-- [Some settings are refused](#settings-of-kafka-that-are-refused), because their effect would silently be missing.
+- [Some settings have no effect](#settings-of-kafka-without-effect). The log names those that are set.
+- [Some settings are rejected](#settings-of-kafka-that-are-rejected), because the broker cannot provide their effect.
 - Listeners named in `controller.listener.names` are not opened.
 - A listener on all interfaces that is advertised as `localhost` opens on loopback alone, unless `insecure.listen` is
   set.
@@ -61,8 +61,8 @@ It starts this broker, with these differences:
 _BROKER = """\
 ## Broker
 
-*live* is where a value can change while the broker runs: *yes* (one broker or all), *broker* (this broker), *listener*
-(as `listener.name.<name>.<setting>`), *no* (restart).
+*live*: whether a value can change while the broker runs. *yes*: for one broker or all; *broker*: for this broker;
+*listener*: as `listener.name.<name>.<setting>`; *no*: restart the broker.
 """
 
 _TOPICS = """\
@@ -75,15 +75,15 @@ value of its own has the broker setting of the second column, which also describ
 _WITHOUT_MEANING = """\
 ## Settings of Kafka without effect
 
-Any value of the right type is accepted, stored and described. `*` stands for the rest of a name; the two other tables
-come first.
+Any value of the right type is accepted, stored and described. `*` matches the rest of a name, except for names in the
+other tables.
 """
 
 _REFUSED = """\
-## Settings of Kafka that are refused
+## Settings of Kafka that are rejected
 
-Any value but Kafka's default stops the start. So does a replication factor or `min.insync.replicas` above 1: there is
-one broker.
+The broker does not start with another value than Kafka's default, nor with a replication factor or
+`min.insync.replicas` above 1.
 """
 
 _SAMPLE_HEADER = """\
@@ -105,14 +105,14 @@ def describe_markdown() -> str:
         [
             _INTRODUCTION,
             _BROKER,
-            *_head("setting", "default", "live", "what it does"),
+            *_head("setting", "default", "live", "effect"),
             *broker,
             "",
             _TOPICS,
             *_head("setting", "default and description"),
             *as_of_broker,
             "",
-            *_head("setting", "default", "what it does"),
+            *_head("setting", "default", "effect"),
             *topics,
             "",
             _WITHOUT_MEANING,
@@ -136,7 +136,7 @@ def sample_properties() -> str:
 
 def settings_table(keys: Iterable[Key]) -> list[str]:
     """Return the lines of a table of settings with type and range, in the order of their names."""
-    lines = _head("setting", "type", "default", "allowed", "what it does")
+    lines = _head("setting", "type", "default", "allowed", "effect")
     for key in sorted(keys, key=lambda key: key.name):
         kind = key.kind.name.lower()
         kind = f"{kind}, {key.unit}" if key.unit else kind

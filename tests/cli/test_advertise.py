@@ -85,10 +85,10 @@ def test_commands_on_this_machine_reach_a_broker_whose_clients_are_sent_elsewher
     ("flags", "complaint"),
     [
         (("--set", "advertised.listeners=PLAINTEXT://a:1", "--advertise", "b"), "exclude each other"),
-        (("--advertise", "OTHER://b"), "no protocol is known for OTHER"),
-        (("--advertise", "SSL://b"), "SSL is not the name of a listener"),
+        (("--advertise", "OTHER://b"), "no protocol for listener OTHER"),
+        (("--advertise", "SSL://b"), "unknown listener SSL"),
         (("--advertise", "[::]"), "cannot be advertised; use a routable address"),
-        (("--listen", "0.0.0.0:0", "--advertise", "kafka.example"), "set insecure.listen=true"),
+        (("--listen", "0.0.0.0:0", "--advertise", "kafka.example"), "allow it with insecure.listen=true"),
     ],
 )
 def test_a_start_that_it_refuses(flags: tuple[str, ...], complaint: str) -> None:

@@ -76,7 +76,7 @@ def test_levels_of_loggers(broker: BrokerProcess) -> None:
         (["set", "num.partitions=3"], 1, "dynamically: [num.partitions]; they need a restart"),
         (["set", "log.retention.ms=soon"], 1, "INVALID_REQUEST: Invalid value soon for configuration log.retention.ms"),
         (["set", "log.retention.m=1"], 1, "unknown setting log.retention.m (did you mean log.retention.ms?)"),
-        (["set", "principal.builder.class=x.Y"], 1, "a class of Java cannot be loaded"),
+        (["set", "principal.builder.class=x.Y"], 1, "Java classes cannot be loaded"),
         (["set", "log.retention.ms=1", "num.partitions=2"], 1, "[num.partitions]"),
         (["set", "log.retention.ms"], 2, "expected KEY=VALUE"),
         (["set", "a=1", "a=2"], 2, "a stands twice"),

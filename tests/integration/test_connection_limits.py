@@ -109,7 +109,7 @@ def test_a26_a33_limits_and_counts_outlive_the_acceptor(
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
     [
-        ("max.connections.per.ip", "0", "can be 0 only if max.connections.per.ip.overrides"),
+        ("max.connections.per.ip", "0", "0 needs max.connections.per.ip.overrides"),
         ("max.connections.per.ip", "-1", "at least 0"),
         ("max.connections.per.ip.overrides", "10.0.0.1", "host:number"),
         ("max.connections", "0", "at least 1 while the broker runs"),

@@ -82,7 +82,7 @@ def test_a28_the_number_of_processors_is_that_of_clients(own: BrokerProcess) -> 
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"control.plane.listener.name": "OTHER"}, "OTHER is not the name of a listener; there are PLAINTEXT"),
+        ({"control.plane.listener.name": "OTHER"}, "unknown listener OTHER; known: PLAINTEXT"),
         ({"control.plane.listener.name": "PLAINTEXT"}, "PLAINTEXT is the only listener: clients need another"),
         (
             {**SETTINGS, "inter.broker.listener.name": "ADMIN"},

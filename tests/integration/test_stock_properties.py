@@ -148,7 +148,7 @@ def test_clients_use_a_broker_with_a_configuration_of_kafka(stock: BrokerProcess
 
 
 def test_one_line_names_what_has_no_meaning(stock: BrokerProcess) -> None:
-    [line] = [line for line in stock.log_text().splitlines() if "have no meaning here" in line]
+    [line] = [line for line in stock.log_text().splitlines() if "settings without effect here" in line]
     names = line.rpartition(": ")[2].split(", ")
     of_others = {"zookeeper.connect", "metric.reporters", "confluent.license.topic.replication.factor"}
     of_kafka_4 = {"controller.quorum.voters", "controller.quorum.bootstrap.servers"}
@@ -178,7 +178,7 @@ def test_what_has_no_meaning_is_described_and_changes_as_in_kafka(stock: BrokerP
         ({**FILES["server.properties"], "listeners": "SSL://:9093"}, {}, "PLAINTEXT is no listener; there are SSL"),
         ({}, {**ENVIRONMENTS["the image"], "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:1,2@b:1"}, "a cluster of its own"),
         ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, {}, "StandardAuthorizer"),
-        ({"offsets.topic.replication.factor": "3"}, {}, "there is one broker, which holds one replica"),
+        ({"offsets.topic.replication.factor": "3"}, {}, "a single broker has one replica"),
         ({"num.replica.fetcher": "3"}, {}, "did you mean num.replica.fetchers?"),
     ],
 )

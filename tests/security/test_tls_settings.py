@@ -147,7 +147,7 @@ def test_without_certificates_of_clients_an_open_listener_needs_the_explicit_fla
         (inline(ssl_client_auth="maybe"), "must be one of: required, requested, none"),
         (inline(ssl_principal_mapping_rules="RULE"), "ssl.principal.mapping.rules: invalid rule"),
         (inline(ssl_client_auth="required", ssl_truststore_location="/nowhere"), "/nowhere cannot be read"),
-        (inline(ssl_engine_factory_class="x.Y"), "a class of Java cannot be loaded"),
+        (inline(ssl_engine_factory_class="x.Y"), "Java classes cannot be loaded"),
     ],
 )
 def test_h07_what_cannot_be_served_is_named_with_its_remedy(

@@ -63,8 +63,8 @@ def test_a_page_that_is_switched_off_binds_nothing():
     ("settings", "complaint"),
     [
         ({}, "not encrypted: set status.ssl.enable=true, nor protected: set status.token"),
-        ({"status.token": TOKEN}, "not encrypted: set status.ssl.enable=true; set insecure.listen=true"),
-        ({"status.ssl.enable": "true"}, "not protected: set status.token, or let a listener authenticate its clients"),
+        ({"status.token": TOKEN}, "not encrypted: set status.ssl.enable=true; or allow it with insecure.listen=true"),
+        ({"status.ssl.enable": "true"}, "not protected: set status.token, or configure a listener with SASL"),
         ({"insecure.listen": "true"}, None),
         ({"status.ssl.enable": "true", "status.token": TOKEN}, None),
         ({"status.page.enable": "false"}, None),

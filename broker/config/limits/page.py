@@ -9,12 +9,12 @@ from rotunda.broker.config.limits.table import LIMITS
 
 _PREAMBLE = """# Limits
 
-Whatever a client can make many of has a limit. Each row has the limit, the metrics that show it, the result beyond it
-and its end.
+Everything that clients can create many of has a limit. Each row: the limit, its metrics, the effect beyond it, and
+when the resource is released.
 
 - A name is a [setting](configuration.md), Kafka's where Kafka has the limit. A number is a constant.
-- Beyond a limit clients get Kafka's error code, and the log has a line now and then.
-- [Metrics](metrics.md) have their names in `/metrics`.
+- Beyond a limit clients get Kafka's error code. The broker's log has a rate-limited line.
+- Names of [metrics](metrics.md) are those of `/metrics`.
 
 Printed from `broker/config/limits/table.py`.
 """
@@ -36,7 +36,11 @@ def describe_markdown() -> str:
     """Return the text of docs/limits.md."""
     parts = [_PREAMBLE]
     for area in LIMITS:
-        parts += [f"## {area.title}\n", "| what | limit | metrics | beyond it | its end |", "|---|---|---|---|---|"]
+        parts += [
+            f"## {area.title}\n",
+            "| resource | limit | metrics | beyond it | released |",
+            "|---|---|---|---|---|",
+        ]
         for limit in area.limits:
             bounds = "; ".join(_bound_text(bound) for bound in limit.bounds)
             metrics = ", ".join(f"`{name}`" for name in limit.metrics)

@@ -25,21 +25,22 @@ _REQUESTS = Area(
             what="Unanswered requests of a connection",
             bounds=("pipeline.max",),
             metrics=("rotunda_processor_mutes_total",),
-            beyond="the connection is not read until some are answered",
+            beyond="reading the connection pauses until some have responses",
             end="with their responses",
         ),
         Limit(
             what="Bytes of unanswered requests of a connection, except Produce",
             bounds=("pipeline.max.bytes",),
             metrics=("rotunda_processor_mutes_total",),
-            beyond="the connection is not read until some are answered",
+            beyond="reading the connection pauses until some have responses",
             end="with their responses",
         ),
         Limit(
             what="Bytes of copies of unanswered requests for a handler's replacement; in addition, of each connection",
             bounds=("pipeline.max.total.bytes", "rotunda.broker.network.processor.kept_requests:OWN_BYTES"),
             metrics=("rotunda_processor_requests_kept_bytes", "rotunda_processor_requests_not_kept_total"),
-            beyond="a connection has one more request, without a copy, and is not read until its requests are answered",
+            beyond="a connection gets one more request, without a copy; reading pauses until its requests have "
+            "responses",
             end="with their responses",
         ),
         Limit(
@@ -109,11 +110,11 @@ _REQUESTS = Area(
             what="Bytes of responses that wait for the client or for an earlier response",
             bounds=("output.max.bytes",),
             metrics=("rotunda_processor_answers_unwritten_bytes", "rotunda_processor_mutes_total"),
-            beyond="the connection is not read until they are sent",
+            beyond="reading the connection pauses until they are sent",
             end="it reads, or its connection ends",
         ),
         Limit(
-            what="Delayed responses to clients that fail again and again, of each processor; bytes of such a response",
+            what="Delayed responses to clients that fail repeatedly, of each processor; bytes of such a response",
             bounds=(
                 "rotunda.broker.network.processor.throttling.delayed_answers:MOST",
                 "rotunda.broker.network.processor.throttling.retry_storms:MOST_BYTES",
@@ -157,7 +158,7 @@ _REQUESTS = Area(
                 "rotunda_handler_rows_watched",
                 "rotunda_handler_fetches_not_parked_total",
             ),
-            beyond="answered without records at once",
+            beyond="an empty response at once",
             end="fetch.max.wait.ms, which counts up to five minutes",
         ),
         Limit(
@@ -219,14 +220,14 @@ _GROUPS = Area(
             end="with the response",
         ),
         Limit(
-            what="Member ids of a group that no member has joined with yet",
+            what="Member ids of a group not yet used to join",
             bounds=("rotunda.broker.coordinator.classic.protocol:MOST_PENDING_MEMBERS",),
             metrics=("rotunda_handler_group_state_bytes",),
             beyond="the oldest is dropped: its client gets another",
             end="session.timeout.ms",
         ),
         Limit(
-            what="Instructions of a pattern that RE2 has compiled; those times the bytes of a name, for each name",
+            what="Instructions of a compiled RE2 pattern; those times the bytes of a name, for each name",
             bounds=(
                 "rotunda.broker.metadata.topics.topic_regex:MOST_INSTRUCTIONS",
                 "rotunda.broker.metadata.topics.topic_regex:MOST_COST",
@@ -324,7 +325,7 @@ _RECORDS = Area(
             end="their rows are written",
         ),
         Limit(
-            what="Connections whose requests are listed, and how many APIs and versions of each",
+            what="Connections with listed requests; APIs and versions of each",
             bounds=(
                 "rotunda.broker.request_log.recent:MOST_CONNECTIONS",
                 "rotunda.broker.request_log.recent:MOST_CALLS",
@@ -367,7 +368,7 @@ _PAGE = Area(
             what="Connections",
             bounds=("status.max.connections",),
             metrics=("rotunda_web_connections", "rotunda_web_connections_dropped_total"),
-            beyond="the longest waiting one is closed; probes and /metrics are answered",
+            beyond="the longest waiting one is closed; probes and /metrics are served",
             end="status.request.timeout.ms for a request, three times that without one",
         ),
         Limit(

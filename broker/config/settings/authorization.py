@@ -13,7 +13,7 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 def _is_served(name: str) -> str | None:
     if name in ("", STANDARD_AUTHORIZER):
         return None
-    return f"a class of Java cannot be loaded, and what it decides would not be decided; use {STANDARD_AUTHORIZER}"
+    return f"Java classes cannot be loaded; use {STANDARD_AUTHORIZER}"
 
 
 def _are_principals(text: str) -> str | None:
@@ -33,8 +33,8 @@ class AuthorizationSettings:
             kind=Kind.STRING,
             default="",
             validator=_is_served,
-            doc=f"What decides who may do what: {STANDARD_AUTHORIZER}, which asks the ACLs that are kept with the "
-            "cluster's metadata. Empty: every client may do everything.",
+            doc=f"The authorizer: {STANDARD_AUTHORIZER}, with ACLs in the cluster's metadata. Empty: every client has "
+            "all rights.",
         )
     )
     super_users: str = setting(
@@ -43,7 +43,7 @@ class AuthorizationSettings:
             kind=Kind.STRING,
             default="",
             validator=_are_principals,
-            doc="Principals that may do everything whatever the ACLs say, such as User:admin;User:ops.",
+            doc="Principals with all rights whatever the ACLs, such as User:admin;User:ops.",
         )
     )
     allow_everyone_if_no_acl_found: bool = setting(
@@ -51,7 +51,6 @@ class AuthorizationSettings:
             name="allow.everyone.if.no.acl.found",
             kind=Kind.BOOLEAN,
             default=False,
-            doc="Whether everybody may do everything with a resource that no ACL is about. Otherwise only super.users "
-            "may.",
+            doc="Allow everything on resources without ACLs. Otherwise only super.users may access them.",
         )
     )

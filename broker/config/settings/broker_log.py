@@ -29,8 +29,8 @@ class BrokerLogSettings:
             default=64 * 1024 * 1024,
             unit="bytes",
             validator=_max_bytes_complaint,
-            doc="When the log file of a broker that was started with --daemon has become so large it is renamed to "
-            "broker.log.1 and another is begun; -1 is no limit.",
+            doc="Size at which the log file of a broker started with --daemon is renamed to broker.log.1; -1: no "
+            "limit.",
         )
     )
     broker_log_max_age_ms: int = setting(
@@ -40,7 +40,7 @@ class BrokerLogSettings:
             default=7 * 24 * 3600 * 1000,
             unit="ms",
             least=-1,
-            doc="The log file is renamed too when its first line is so old; -1: its age does not count.",
+            doc="Age of its first line at which the log file is renamed too; -1: no limit.",
         )
     )
     broker_log_kept_files: int = setting(
@@ -50,6 +50,6 @@ class BrokerLogSettings:
             default=4,
             least=0,
             most=1000,
-            doc="How many log files are kept besides the one being written: broker.log.1 is the youngest.",
+            doc="Number of renamed log files that are kept; broker.log.1 is the newest.",
         )
     )

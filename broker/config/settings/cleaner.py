@@ -22,7 +22,7 @@ class CleanerSettings:
             default=300000,
             unit="ms",
             least=1,
-            doc="How often partitions are looked at for segments that have expired.",
+            doc="Interval of the check for expired segments.",
         )
     )
     log_cleaner_enable: bool = setting(
@@ -30,7 +30,7 @@ class CleanerSettings:
             name="log.cleaner.enable",
             kind=Kind.BOOLEAN,
             default=True,
-            doc="Whether topics with the policy compact are compacted at all. Retention does not depend on it.",
+            doc="Whether topics with the policy compact are compacted. Retention does not depend on it.",
         )
     )
     log_cleaner_backoff_ms: int = setting(
@@ -41,7 +41,7 @@ class CleanerSettings:
             unit="ms",
             least=0,
             dynamic=True,
-            doc="How long compaction rests when there was nothing to compact.",
+            doc="Pause of compaction when there was nothing to compact.",
         )
     )
     log_cleaner_dedupe_buffer_size: int = setting(
@@ -52,7 +52,7 @@ class CleanerSettings:
             unit="bytes",
             least=1024,
             dynamic=True,
-            doc="Memory for the keys of one round of compaction; more keys than fit take several rounds.",
+            doc="Memory for the keys of one round of compaction; a log with more keys needs several rounds.",
         )
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
@@ -63,6 +63,6 @@ class CleanerSettings:
             unit="bytes",
             least=1,
             dynamic=True,
-            doc="How much compaction may read and write in a second, both together.",
+            doc="Maximum rate of compaction, reads and writes together.",
         )
     )

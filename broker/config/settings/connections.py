@@ -16,7 +16,7 @@ def _are_overrides(text: str) -> str | None:
     for entry in filter(None, (each.strip() for each in text.split(","))):
         form = _OVERRIDE.fullmatch(entry)
         if form is None or int(form[1]) > MAX_INT:
-            return f"{entry!r} is not of the form host:number"
+            return f"invalid override {entry!r}: expected host:number"
     return None
 
 
@@ -33,10 +33,10 @@ class ConnectionSettings:
             least=0,
             least_while_running=1,
             dynamic=True,
-            doc="Connections that are open at a time, all listeners together, and of each listener that has no "
-            "listener.name.<name>.max.connections. Beyond it others wait to be accepted; when it is lowered those that "
-            "have been silent longest are closed. Each takes a descriptor of its processor, whose limit is the "
-            "system's; some are kept back for the processor and for inter.broker.listener.name.",
+            doc="Maximum number of open connections, of the broker and of each listener without a "
+            "listener.name.<name>.max.connections. Above it new connections wait to be accepted; when it is "
+            "lowered, the connections idle longest are closed. Each uses a file descriptor of its processor; some "
+            "descriptors are reserved for the processor and for inter.broker.listener.name.",
         )
     )
     max_connection_creation_rate: int = setting(
@@ -48,8 +48,8 @@ class ConnectionSettings:
             least=0,
             least_while_running=1,
             dynamic=True,
-            doc="New connections a second, of the broker and of each listener without a rate of its own. Beyond it a "
-            "listener accepts nothing for up to a second; nobody is refused.",
+            doc="Maximum rate of new connections, of the broker and of each listener without a rate of its own. Above "
+            "it accepting pauses for up to a second; no connection is refused.",
         )
     )
     connection_refusal_rate: int = setting(
@@ -60,8 +60,8 @@ class ConnectionSettings:
             unit="connections a second",
             least=1,
             dynamic=True,
-            doc="New connections a second of all addresses together, beyond which the broker refuses them as it does "
-            "those of an address above its connection_creation_rate: they are closed up to a second later, unread.",
+            doc="Maximum rate of new connections from all addresses together. Above it connections are refused like "
+            "those of an address above its connection_creation_rate: closed up to a second later, unread.",
         )
     )
     max_connections_per_ip: int = setting(
@@ -72,8 +72,8 @@ class ConnectionSettings:
             unit="connections",
             least=0,
             dynamic=True,
-            doc="Connections that one address has open at a time; further ones are closed at once. 0 lets in whom "
-            "max.connections.per.ip.overrides names, and nobody else. Who is connected already stays.",
+            doc="Maximum number of open connections from one address; further ones are closed at once. 0: only "
+            "addresses in max.connections.per.ip.overrides can connect. Open connections are never closed for it.",
         )
     )
     max_connections_per_ip_overrides: str = setting(
@@ -82,8 +82,8 @@ class ConnectionSettings:
             kind=Kind.STRING,
             default="",
             dynamic=True,
-            doc="Other limits for some addresses, host:number with commas between them. Names are looked up when the "
-            "setting is read.",
+            doc="Exceptions to max.connections.per.ip, as host:number with commas between them. Host names are "
+            "resolved when the setting is read.",
             validator=_are_overrides,
         )
     )
@@ -94,9 +94,9 @@ class ConnectionSettings:
             default=None,
             nullable=True,
             default_text="PLAINTEXT if a listener is called so",
-            doc="The listener that stays open to administrators and other brokers when there is another one: "
-            "max.connections and the rates of the broker do not hold for it, only its own do, and descriptors are kept "
-            "back for it.",
+            doc="The listener reserved for administrators and other brokers, if there are other listeners: exempt "
+            "from max.connections and the broker's connection rates, subject to its own, and with reserved file "
+            "descriptors.",
         )
     )
 
@@ -105,15 +105,13 @@ def per_ip_complaint(config: ConnectionSettings) -> str | None:
     """Return an error if no client could connect (`A15`)."""
     if config.max_connections_per_ip or config.max_connections_per_ip_overrides.strip(", "):
         return None
-    return "can be 0 only if max.connections.per.ip.overrides lets somebody in"
+    return "0 needs max.connections.per.ip.overrides, or no client can connect"
 
 
 def inter_broker_complaint(config: ConnectionSettings, listeners: Sequence[str]) -> str | None:
     """Return an error if the inter-broker listener is not one of the listeners."""
     name = config.inter_broker_listener_name
-    return (
-        f"{name} is no listener; there are {', '.join(listeners)}" if name and name.upper() not in listeners else None
-    )
+    return f"unknown listener {name}; known: {', '.join(listeners)}" if name and name.upper() not in listeners else None
 
 
 def protected_listener(name: str | None, listeners: Sequence[str]) -> str | None:

@@ -22,7 +22,7 @@ def _with_classic(protocols: tuple[str, ...]) -> str | None:
 
 
 def _not_empty(names: tuple[str, ...]) -> str | None:
-    return None if names else "At least one must be named"
+    return None if names else "at least one assignor is required"
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -36,7 +36,7 @@ class ConsumerGroupSettings:
             default=("classic", "consumer"),
             choices=("classic", "consumer"),
             validator=_with_classic,
-            doc="The protocols that members of groups may speak. Without consumer, KIP-848's requests are refused.",
+            doc="Enabled group protocols. Without consumer, KIP-848's requests are rejected.",
         )
     )
     group_consumer_assignors: tuple[str, ...] = setting(
@@ -46,8 +46,7 @@ class ConsumerGroupSettings:
             default=("uniform", "range"),
             choices=("uniform", "range"),
             validator=_not_empty,
-            doc="What may divide partitions among the members of a group. A group whose members do not say what they "
-            "want gets the first.",
+            doc="Server-side assignors. The first is the default of groups whose members name none.",
         )
     )
     group_consumer_migration_policy: str = setting(
@@ -56,8 +55,8 @@ class ConsumerGroupSettings:
             kind=Kind.STRING,
             default="bidirectional",
             choices=("bidirectional", "upgrade", "downgrade", "disabled"),
-            doc="Whether a group of classic members becomes a consumer group when a member of that kind joins it "
-            "(upgrade), and a classic group again when the last such member has left (downgrade).",
+            doc="Whether a classic group is converted to a consumer group when a consumer member joins it (upgrade), "
+            "and back when the last one leaves (downgrade).",
         )
     )
     group_consumer_max_size: int = setting(
@@ -66,43 +65,43 @@ class ConsumerGroupSettings:
             kind=Kind.INT,
             default=MAX_INT,
             least=1,
-            doc="How many members a group may have.",
+            doc="Maximum number of members of a consumer group.",
         )
     )
     group_consumer_heartbeat_interval_ms: int = _ms(
-        "group.consumer.heartbeat.interval.ms", 5000, "The interval at which a member is asked to send a heartbeat."
+        "group.consumer.heartbeat.interval.ms", 5000, "The heartbeat interval of members."
     )
     group_consumer_min_heartbeat_interval_ms: int = _ms(
-        "group.consumer.min.heartbeat.interval.ms", 5000, "Least consumer.heartbeat.interval.ms of one group."
+        "group.consumer.min.heartbeat.interval.ms", 5000, "Minimum consumer.heartbeat.interval.ms of a group."
     )
     group_consumer_max_heartbeat_interval_ms: int = _ms(
-        "group.consumer.max.heartbeat.interval.ms", 15000, "Greatest consumer.heartbeat.interval.ms of one group."
+        "group.consumer.max.heartbeat.interval.ms", 15000, "Maximum consumer.heartbeat.interval.ms of a group."
     )
     group_consumer_session_timeout_ms: int = _ms(
         "group.consumer.session.timeout.ms",
         45000,
-        "How long a group waits for a member's heartbeat before it goes on without the member.",
+        "Remove members without a heartbeat for this long from their group.",
     )
     group_consumer_min_session_timeout_ms: int = _ms(
-        "group.consumer.min.session.timeout.ms", 45000, "Least consumer.session.timeout.ms of one group."
+        "group.consumer.min.session.timeout.ms", 45000, "Minimum consumer.session.timeout.ms of a group."
     )
     group_consumer_max_session_timeout_ms: int = _ms(
-        "group.consumer.max.session.timeout.ms", 60000, "Greatest consumer.session.timeout.ms of one group."
+        "group.consumer.max.session.timeout.ms", 60000, "Maximum consumer.session.timeout.ms of a group."
     )
     group_consumer_assignment_interval_ms: int = _ms(
         "group.consumer.assignment.interval.ms",
         0,
-        "How long the assignment of a group stays before the next is made, however many members come and go meanwhile. "
-        "Kafka's default of 1000 makes a joining member wait for it.",
+        "Minimum time between two assignments of a group, however many members join and leave. With Kafka's default "
+        "of 1000 a joining member waits for it.",
         least=0,
         dynamic=True,
     )
     group_consumer_min_assignment_interval_ms: int = _ms(
-        "group.consumer.min.assignment.interval.ms", 0, "Least consumer.assignment.interval.ms of one group.", least=0
+        "group.consumer.min.assignment.interval.ms", 0, "Minimum consumer.assignment.interval.ms of a group.", least=0
     )
     group_consumer_max_assignment_interval_ms: int = _ms(
         "group.consumer.max.assignment.interval.ms",
         15000,
-        "Greatest consumer.assignment.interval.ms of one group.",
+        "Maximum consumer.assignment.interval.ms of a group.",
         least=0,
     )

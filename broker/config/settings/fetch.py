@@ -18,8 +18,8 @@ class FetchSettings:
             default=57671680,
             unit="bytes",
             least=1024,
-            doc="Most bytes of records in the answer to one fetch, whatever the client asks for; a first "
-            "batch that is larger is still sent.",
+            doc="Maximum bytes of records in a Fetch response, whatever the client requests; a larger first batch is "
+            "still returned.",
         )
     )
     max_incremental_fetch_session_cache_slots: int = setting(
@@ -29,7 +29,7 @@ class FetchSettings:
             default=1000,
             unit="sessions",
             least=0,
-            doc="Most fetch sessions, all handlers together, each of which has an equal share. Consumers beyond it "
-            "name all their partitions in every fetch.",
+            doc="Maximum number of fetch sessions, in equal shares of the handlers. Consumers without a session list "
+            "all their partitions in every fetch.",
         )
     )

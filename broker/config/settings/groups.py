@@ -22,8 +22,8 @@ class GroupSettings:
             default=1,
             default_text="as many as num.io.threads",
             least=1,
-            doc="Partitions of __consumer_offsets, which is made when the first group is; it keeps the number that it "
-            "was made with. Fewer than Kafka's 50: commits of many groups share a write.",
+            doc="Partitions of __consumer_offsets, created with the first group; the number is fixed from then on. "
+            "Fewer than Kafka's 50, so that commits of many groups share a write.",
         )
     )
     offsets_topic_replication_factor: int = setting(
@@ -34,7 +34,7 @@ class GroupSettings:
             least=1,
             most=1,
             most_because=ONE_REPLICA,
-            doc="Replicas of __consumer_offsets; one broker holds one.",
+            doc="Replication factor of __consumer_offsets; a single broker has one replica.",
         )
     )
     offsets_topic_segment_bytes: int = setting(
@@ -44,7 +44,7 @@ class GroupSettings:
             default=100 * 1024 * 1024,
             unit="bytes",
             least=1024 * 1024,
-            doc="Size of a segment of __consumer_offsets. Small ones are compacted sooner and loaded faster.",
+            doc="Segment size of __consumer_offsets. Small segments are compacted sooner and loaded faster.",
         )
     )
     group_coordinator_append_linger_ms: int = setting(
@@ -55,9 +55,9 @@ class GroupSettings:
             unit="ms",
             least=-1,
             most=1000,
-            doc="How long commits of offsets wait for others to be written with while many clients commit. As long "
-            "as few do, each commit is written at once. -1, which Kafka calls adaptive, and 0: none waits; those that "
-            "come together are written together.",
+            doc="How long an offset commit waits to be written together with others, while many clients commit. With "
+            'few commits each is written at once. -1, Kafka\'s "adaptive", and 0: no wait; simultaneous commits '
+            "share a write.",
         )
     )
     group_initial_rebalance_delay_ms: int = setting(
@@ -67,8 +67,8 @@ class GroupSettings:
             default=0,
             unit="ms",
             least=0,
-            doc="How long the first rebalance of an empty group waits for more members; each that comes prolongs it. "
-            "Kafka's default of 3000 makes every test with a group wait for it.",
+            doc="How long the first rebalance of an empty group waits for more members; each join prolongs it. With "
+            "Kafka's default of 3000 every test with a group waits for it.",
         )
     )
     group_min_session_timeout_ms: int = setting(
@@ -78,7 +78,7 @@ class GroupSettings:
             default=6000,
             unit="ms",
             least=1,
-            doc="Least session timeout that a member may ask for.",
+            doc="Minimum session timeout of members of classic groups.",
         )
     )
     group_max_session_timeout_ms: int = setting(
@@ -88,7 +88,7 @@ class GroupSettings:
             default=30 * 60 * 1000,
             unit="ms",
             least=1,
-            doc="Greatest session timeout that a member may ask for.",
+            doc="Maximum session timeout of members of classic groups.",
         )
     )
     group_max_size: int = setting(
@@ -97,7 +97,7 @@ class GroupSettings:
             kind=Kind.INT,
             default=MAX_INT,
             least=1,
-            doc="Greatest number of members of a group.",
+            doc="Maximum number of members of a classic group.",
         )
     )
     group_state_max_bytes: int = setting(
@@ -108,9 +108,9 @@ class GroupSettings:
             unit="bytes",
             least=1024 * 1024,
             dynamic=True,
-            doc="Memory that all groups may take: members, what they subscribe to, and committed offsets. A member "
-            "for which there is no room is answered GROUP_MAX_SIZE_REACHED, and new offsets "
-            "INVALID_COMMIT_OFFSET_SIZE. Kafka has no such limit but its heap.",
+            doc="Memory for the state of all groups: members, subscriptions and committed offsets. When it is full, "
+            "new members get GROUP_MAX_SIZE_REACHED and new offsets INVALID_COMMIT_OFFSET_SIZE. Kafka's limit is "
+            "its heap.",
         )
     )
     offsets_retention_minutes: int = setting(
@@ -120,8 +120,8 @@ class GroupSettings:
             default=7 * 24 * 60,
             unit="minutes",
             least=1,
-            doc="How long offsets are kept once their group has lost its last member, or, in groups without members, "
-            "after the last commit.",
+            doc="How long offsets are kept after their group has lost its last member, or, without members, after the "
+            "last commit.",
         )
     )
     offsets_retention_check_interval_ms: int = setting(
@@ -131,7 +131,7 @@ class GroupSettings:
             default=600_000,
             unit="ms",
             least=1,
-            doc="How often offsets are looked through for those whose retention is over.",
+            doc="Interval of the check for expired offsets.",
         )
     )
     offset_metadata_max_bytes: int = setting(
@@ -140,6 +140,6 @@ class GroupSettings:
             kind=Kind.INT,
             default=4096,
             unit="bytes",
-            doc="Greatest length of the text that a commit may carry.",
+            doc="Maximum length of the metadata string of a committed offset.",
         )
     )

@@ -12,7 +12,7 @@ from rotunda.broker.config.keys import Key, Kind, setting
 
 
 def _roles_complaint(roles: tuple[str, ...]) -> str | None:
-    alone = "a controller without a broker has no meaning, since each broker has its own; use broker,controller"
+    alone = "a controller without a broker is not supported; use broker,controller"
     return None if "broker" in roles else alone
 
 
@@ -35,7 +35,7 @@ class IdentitySettings:
             kind=Kind.INT,
             default=1,
             least=0,
-            doc="Older name of node.id; if both stand they must agree.",
+            doc="Older name of node.id; if both are set they must be equal.",
         )
     )
     broker_rack: str | None = setting(
@@ -44,7 +44,7 @@ class IdentitySettings:
             kind=Kind.STRING,
             default=None,
             nullable=True,
-            doc="The rack that clients are told the broker stands in.",
+            doc="The broker's rack, as reported to clients.",
         )
     )
     listeners: tuple[str, ...] = setting(
@@ -54,11 +54,11 @@ class IdentitySettings:
             default=("PLAINTEXT://127.0.0.1:9092",),
             dynamic=True,
             per_broker=True,
-            doc="Addresses to listen on, each NAME://host:port. Port 0 takes a free port; an empty host "
-            "means all interfaces. A host that is not loopback needs insecure.listen; without it a listener on all "
-            "interfaces that is advertised at a loopback address listens there only. While the broker runs they are "
-            "added and removed, within a second or two: a removed one ends its connections with their last answers. "
-            "The address of a listener stays.",
+            doc="Addresses to listen on, each NAME://host:port. Port 0: any free port; an empty host: all interfaces. "
+            "A host that is not loopback needs insecure.listen; without it a listener on all interfaces that is "
+            "advertised at a loopback address listens on loopback only. Listeners can be added and removed while "
+            "the broker runs, within two seconds; the connections of a removed one are closed after their last "
+            "responses. The address of a listener cannot change.",
         )
     )
     advertised_listeners: tuple[str, ...] | None = setting(
@@ -67,15 +67,14 @@ class IdentitySettings:
             kind=Kind.LIST,
             default=None,
             nullable=True,
-            default_text="the listeners; of one on all interfaces the address by which a client has reached it, with "
-            "TLS the name that it has asked for, if the certificate has that, else the host name",
+            default_text="the listeners; for one on all interfaces the address by which the client reached it, with "
+            "TLS its server name, if in the certificate, else the host name",
             dynamic=True,
             per_broker=True,
-            doc="Addresses given to clients, each NAME://host:port with the name of a listener. Port 0 stands "
-            "for the port that the listener was given, an empty host for the address by which a client has reached "
-            "the listener. Listeners may have the same port here. Set it where the broker is reached by another "
-            "address than it has: behind published ports of a container, a proxy or NAT. `rotunda start --advertise` "
-            "is short for it.",
+            doc="Addresses given to clients, each NAME://host:port with the name of a listener. Port 0: the port that "
+            "the listener has; an empty host: the address by which the client reached the listener. Several may "
+            "have the same port. Set it where clients use another address than the broker's: with published ports "
+            "of a container, a proxy or NAT. Short form: `rotunda start --advertise`.",
         )
     )
     listener_security_protocol_map: str = setting(
@@ -85,7 +84,7 @@ class IdentitySettings:
             default="PLAINTEXT:PLAINTEXT",
             dynamic=True,
             per_broker=True,
-            doc="Which protocol each listener name speaks, each NAME:PROTOCOL. PLAINTEXT is the protocol served.",
+            doc="The security protocol of each listener name, as NAME:PROTOCOL.",
         )
     )
     insecure_listen: bool = setting(
@@ -93,7 +92,7 @@ class IdentitySettings:
             name="insecure.listen",
             kind=Kind.BOOLEAN,
             default=False,
-            doc="Allow a listener that other machines can reach although clients are not authenticated.",
+            doc="Allow unauthenticated clients on listeners that other machines can reach.",
         )
     )
     process_roles: tuple[str, ...] = setting(
@@ -103,7 +102,7 @@ class IdentitySettings:
             default=("broker", "controller"),
             choices=("broker", "controller"),
             validator=_roles_complaint,
-            doc="What this broker is. It always is both, and its controller is one of its processes.",
+            doc="The roles of this broker: always both, the controller is one of its processes.",
         )
     )
     controller_listener_names: tuple[str, ...] | None = setting(
@@ -112,8 +111,8 @@ class IdentitySettings:
             kind=Kind.LIST,
             default=None,
             nullable=True,
-            doc="Listeners of these names are not opened: the controller is a process of the broker, and no others "
-            "ask it.",
+            doc="Listeners of these names are not opened: the controller is a process of the broker without clients "
+            "of its own.",
         )
     )
 

@@ -39,7 +39,7 @@ class LogSettings:
             unit="bytes",
             least=0,
             dynamic=True,
-            doc="Largest record batch that is taken (after compression).",
+            doc="Maximum size of a record batch, after compression.",
         )
     )
     message_max_uncompressed_bytes: int = setting(
@@ -50,9 +50,9 @@ class LogSettings:
             unit="bytes",
             least=0,
             dynamic=True,
-            doc="Most that the records of a compressed batch may take uncompressed. A larger batch is rejected with "
-            "MESSAGE_TOO_LARGE (Java's producer then sends it in parts), compaction leaves it as it is. Never less "
-            "than max.message.bytes of the topic.",
+            doc="Maximum uncompressed size of the records in a compressed batch. A larger batch is rejected with "
+            "MESSAGE_TOO_LARGE (Java's producer then splits it), and skipped by compaction. Never less than "
+            "max.message.bytes of the topic.",
         )
     )
     log_validate_records: bool = setting(
@@ -61,8 +61,8 @@ class LogSettings:
             kind=Kind.BOOLEAN,
             default=True,
             dynamic=True,
-            doc="Validate every record of every batch that a client sends, as Kafka does. If false, only compressed "
-            "batches, batches whose header has an impossible largest timestamp, and those of compacted topics.",
+            doc="Validate every record of every batch, as Kafka does. If false, only compressed batches, batches with "
+            "an impossible max timestamp in the header, and those of compacted topics.",
         )
     )
     log_segment_bytes: int = setting(
@@ -73,7 +73,7 @@ class LogSettings:
             unit="bytes",
             least=SMALLEST_SEGMENT_BYTES,
             dynamic=True,
-            doc="Size at which a segment file is closed and the next one begun.",
+            doc="Maximum size of a segment file.",
         )
     )
     log_roll_ms: int | None = setting(
@@ -96,7 +96,7 @@ class LogSettings:
             default=168,
             unit="hours",
             least=1,
-            doc="log.roll.ms in hours; counts when that is not set.",
+            doc="log.roll.ms in hours; used if that is not set.",
         )
     )
     log_roll_jitter_ms: int | None = setting(
@@ -109,7 +109,7 @@ class LogSettings:
             nullable=True,
             dynamic=True,
             default_text="that of log.roll.jitter.hours",
-            doc="Most that is taken at random from the age at which a segment is closed.",
+            doc="Maximum random reduction of log.roll.ms.",
         )
     )
     log_roll_jitter_hours: int = setting(
@@ -119,7 +119,7 @@ class LogSettings:
             default=0,
             unit="hours",
             least=0,
-            doc="log.roll.jitter.ms in hours; counts when that is not set.",
+            doc="log.roll.jitter.ms in hours; used if that is not set.",
         )
     )
     log_index_size_max_bytes: int = setting(
@@ -130,7 +130,7 @@ class LogSettings:
             unit="bytes",
             least=4,
             dynamic=True,
-            doc="Largest offset index of a segment; a full index closes the segment.",
+            doc="Maximum size of a segment's offset index; a full index closes the segment.",
         )
     )
     log_index_interval_bytes: int = setting(
@@ -141,7 +141,7 @@ class LogSettings:
             unit="bytes",
             least=0,
             dynamic=True,
-            doc="How many bytes of records lie between two entries of an index.",
+            doc="Bytes of records between two entries of an index.",
         )
     )
     log_flush_interval_messages: int = setting(
@@ -152,7 +152,7 @@ class LogSettings:
             unit="records",
             least=1,
             dynamic=True,
-            doc="How many records a partition takes before its files are forced to disk.",
+            doc="Number of records of a partition after which its files are forced to disk.",
         )
     )
     log_flush_interval_ms: int | None = setting(
@@ -165,7 +165,7 @@ class LogSettings:
             nullable=True,
             dynamic=True,
             default_text="that of log.flush.scheduler.interval.ms",
-            doc="Longest time that a record stays in memory before it is forced to disk.",
+            doc="Maximum time before a record is forced to disk.",
         )
     )
     log_flush_scheduler_interval_ms: int = setting(
@@ -175,7 +175,7 @@ class LogSettings:
             default=MAX_LONG,
             unit="ms",
             least=0,
-            doc="Counts for log.flush.interval.ms when that is not set.",
+            doc="Used for log.flush.interval.ms if that is not set.",
         )
     )
     log_retention_bytes: int = setting(
@@ -185,7 +185,7 @@ class LogSettings:
             default=-1,
             unit="bytes",
             dynamic=True,
-            doc="Size of a partition above which its oldest segments are deleted; -1 means no limit.",
+            doc="Size of a partition above which its oldest segments are deleted; -1: no limit.",
         )
     )
     log_retention_ms: int | None = setting(
@@ -198,7 +198,7 @@ class LogSettings:
             nullable=True,
             dynamic=True,
             default_text="that of log.retention.minutes",
-            doc="Age at which a segment is deleted; -1 means never.",
+            doc="Age at which a segment is deleted; -1: never.",
         )
     )
     log_retention_minutes: int | None = setting(
@@ -210,7 +210,7 @@ class LogSettings:
             least=-1,
             nullable=True,
             default_text="that of log.retention.hours",
-            doc="log.retention.ms in minutes; counts when that is not set. -1 means never.",
+            doc="log.retention.ms in minutes; used if that is not set. -1: never.",
         )
     )
     log_retention_hours: int = setting(
@@ -220,7 +220,7 @@ class LogSettings:
             default=168,
             unit="hours",
             least=-1,
-            doc="log.retention.ms in hours; counts when neither that nor log.retention.minutes is set. -1 means never.",
+            doc="log.retention.ms in hours; used if neither that nor log.retention.minutes is set. -1: never.",
         )
     )
     log_cleanup_policy: tuple[str, ...] = setting(
@@ -230,7 +230,7 @@ class LogSettings:
             default=("delete",),
             choices=CLEANUP_POLICIES,
             dynamic=True,
-            doc="What becomes of old segments: delete them by age and size, compact them by key, or both.",
+            doc="Treatment of old segments: delete by age and size, compact by key, or both.",
         )
     )
     log_cleaner_delete_retention_ms: int = setting(
@@ -241,7 +241,7 @@ class LogSettings:
             unit="ms",
             least=0,
             dynamic=True,
-            doc="How long compaction keeps the marker of a deleted key.",
+            doc="How long compaction keeps tombstones.",
         )
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
@@ -252,7 +252,7 @@ class LogSettings:
             unit="ms",
             least=0,
             dynamic=True,
-            doc="Age below which compaction leaves a record alone.",
+            doc="Age below which records are not compacted.",
         )
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
@@ -274,7 +274,7 @@ class LogSettings:
             least=0,
             most=1,
             dynamic=True,
-            doc="Share of a partition that must be uncompacted before it is compacted.",
+            doc="Uncompacted share of a partition at which it is compacted.",
         )
     )
     log_segment_delete_delay_ms: int = setting(
@@ -285,7 +285,7 @@ class LogSettings:
             unit="ms",
             least=0,
             dynamic=True,
-            doc="How long the file of a deleted segment stays, so that readers can finish.",
+            doc="How long the file of a deleted segment is kept for its readers.",
         )
     )
     log_preallocate: bool = setting(
@@ -294,7 +294,7 @@ class LogSettings:
             kind=Kind.BOOLEAN,
             default=False,
             dynamic=True,
-            doc="Set aside the full size of a new segment file at once.",
+            doc="Allocate the full size of a new segment file at once.",
         )
     )
     log_message_timestamp_type: str = setting(
@@ -304,7 +304,7 @@ class LogSettings:
             default="CreateTime",
             choices=TIMESTAMP_TYPES,
             dynamic=True,
-            doc="Whether a record keeps the time its producer gave or gets the time at which it was appended.",
+            doc="Whether records keep their producer's timestamp or get the append time.",
         )
     )
     log_message_timestamp_before_max_ms: int = setting(
@@ -315,7 +315,7 @@ class LogSettings:
             unit="ms",
             least=0,
             dynamic=True,
-            doc="How far a record's own time may lie in the past before the record is refused.",
+            doc="How far in the past a record's timestamp may be. Records beyond it are rejected.",
         )
     )
     log_message_timestamp_after_max_ms: int = setting(
@@ -326,7 +326,7 @@ class LogSettings:
             unit="ms",
             least=0,
             dynamic=True,
-            doc="How far a record's own time may lie in the future before the record is refused.",
+            doc="How far in the future a record's timestamp may be. Records beyond it are rejected.",
         )
     )
     compression_type: str = setting(
@@ -336,7 +336,7 @@ class LogSettings:
             default="producer",
             choices=COMPRESSION_TYPES,
             dynamic=True,
-            doc="Codec in which batches are stored; producer keeps the one they came in.",
+            doc="Codec of stored batches; producer keeps the producer's.",
         )
     )
     compression_gzip_level: int = setting(
@@ -377,7 +377,7 @@ class LogSettings:
             kind=Kind.BOOLEAN,
             default=False,
             dynamic=True,
-            doc="Whether a replica that lags may become leader.",
+            doc="Whether a lagging replica can become leader.",
         )
     )
     min_insync_replicas: int = setting(
@@ -387,7 +387,8 @@ class LogSettings:
             default=1,
             least=1,
             dynamic=True,
-            doc="How many replicas must hold a batch before acks=all is answered; above 1 such a produce fails here.",
+            doc="Number of replicas that must have a batch before acks=all succeeds; above 1 such a Produce fails "
+            "here.",
         )
     )
 

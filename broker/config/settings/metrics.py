@@ -16,7 +16,7 @@ class MetricsSettings:
             name="metrics.per.partition",
             kind=Kind.BOOLEAN,
             default=False,
-            doc="Whether /metrics has offsets, sizes and lags of each partition besides the sums by topic and group. "
-            "That is many series where there are many partitions; /metrics?partitions=true has them for one who asks.",
+            doc="Add offsets, sizes and lags of each partition to /metrics, besides the sums by topic and group. With "
+            "many partitions these are many series; /metrics?partitions=true returns them on request.",
         )
     )

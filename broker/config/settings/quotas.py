@@ -25,8 +25,8 @@ class QuotaSettings:
             unit="windows",
             least=1,
             most=_MOST_WINDOWS,
-            doc="Over how many windows the rates of clients are measured that have a producer_byte_rate, "
-            "consumer_byte_rate or request_percentage, and those of connections.",
+            doc="Number of windows over which the rates of connections and of clients with a producer_byte_rate, "
+            "consumer_byte_rate or request_percentage are measured.",
         )
     )
     quota_window_size_seconds: int = setting(
@@ -36,8 +36,8 @@ class QuotaSettings:
             default=1,
             unit="s",
             least=1,
-            doc="Length of one of these windows. It is also the longest that a client is throttled at a time for "
-            "its request_percentage, and that a new connection waits for its rate.",
+            doc="Length of a window. It is also the longest throttle time for request_percentage, and the longest "
+            "wait of a new connection for its rate.",
         )
     )
     controller_quota_window_num: int = setting(
@@ -47,7 +47,7 @@ class QuotaSettings:
             default=11,
             unit="windows",
             least=1,
-            doc="How many windows' worth of its controller_mutation_rate a client may use at once.",
+            doc="Number of windows of controller_mutation_rate that a client can use at once.",
         )
     )
     controller_quota_window_size_seconds: int = setting(
@@ -57,7 +57,7 @@ class QuotaSettings:
             default=1,
             unit="s",
             least=1,
-            doc="Length of one of these windows.",
+            doc="Length of a window of controller_mutation_rate.",
         )
     )
     broker_quota_produce_bytes: int = setting(
@@ -68,8 +68,8 @@ class QuotaSettings:
             unit="bytes/s",
             least=1,
             dynamic=True,
-            doc="How many bytes of Produce all clients together may send in a second. Who sends when they have is "
-            "throttled as by a quota of its own, for the length of all windows at most.",
+            doc="Maximum rate of Produce bytes, all clients together. Above it senders are throttled as by a quota of "
+            "their own, for the length of all windows at most.",
         )
     )
     broker_quota_fetch_bytes: int = setting(
@@ -80,7 +80,7 @@ class QuotaSettings:
             unit="bytes/s",
             least=1,
             dynamic=True,
-            doc="How many bytes of answers to Fetch all clients together may get in a second.",
+            doc="Maximum rate of Fetch response bytes, all clients together.",
         )
     )
     broker_quota_request_rate: int = setting(
@@ -91,7 +91,7 @@ class QuotaSettings:
             unit="requests/s",
             least=1,
             dynamic=True,
-            doc="How many requests all clients together may have answered in a second.",
+            doc="Maximum rate of requests, all clients together.",
         )
     )
     overload_queue_time_ms: int = setting(
@@ -102,8 +102,8 @@ class QuotaSettings:
             unit="ms",
             least=0,
             dynamic=True,
-            doc="While no request waits less than this for its handler, the handler throttles all clients, longer and "
-            "longer, so that requests wait at the clients and not in the broker. 0: never.",
+            doc="Queue time above which a handler throttles all clients. While every request waits longer, throttle "
+            "times grow, so that requests wait in the clients and not in the broker. 0: never.",
         )
     )
     automq_retry_storm_backoff_enabled: bool = setting(
@@ -112,9 +112,9 @@ class QuotaSettings:
             kind=Kind.BOOLEAN,
             default=False,
             dynamic=True,
-            doc="Hold back the answers to a client that fails again and again: on each connection, from the second "
-            "error of a leader or coordinator, or the sixth of any kind, within a second, until there has been none "
-            "for a second. AutoMQ's setting.",
+            doc="Delay responses to a client that fails repeatedly. It begins on a connection with the second error "
+            "of a leader or coordinator, or the sixth of any kind, within a second, and ends after a second "
+            "without one. AutoMQ's setting.",
         )
     )
     automq_retry_storm_backoff_max_delay_ms: int = setting(
@@ -126,7 +126,7 @@ class QuotaSettings:
             least=0,
             most=10_000,
             dynamic=True,
-            doc="For how long each of them is held back; one to a Fetch no longer than the Fetch would have waited.",
+            doc="Delay of each such response; of a Fetch no longer than the fetch may wait.",
         )
     )
     broker_quota_white_list_user: tuple[str, ...] = setting(
@@ -135,7 +135,7 @@ class QuotaSettings:
             kind=Kind.LIST,
             default=(),
             dynamic=True,
-            doc="Users for whom the broker.quota settings do not hold, and who are not counted there.",
+            doc="Users exempt from the broker.quota settings, and not counted there.",
         )
     )
     broker_quota_white_list_client_id: tuple[str, ...] = setting(
@@ -144,7 +144,7 @@ class QuotaSettings:
             kind=Kind.LIST,
             default=(),
             dynamic=True,
-            doc="Client ids for which the broker.quota settings do not hold, and which are not counted there.",
+            doc="Client ids exempt from the broker.quota settings, and not counted there.",
         )
     )
     broker_quota_white_list_listener: tuple[str, ...] = setting(
@@ -153,6 +153,6 @@ class QuotaSettings:
             kind=Kind.LIST,
             default=(),
             dynamic=True,
-            doc="Listeners whose clients the broker.quota settings do not hold for, such as one for administrators.",
+            doc="Listeners exempt from the broker.quota settings, such as one for administrators.",
         )
     )

@@ -21,7 +21,7 @@ class RequestLogSettings:
             kind=Kind.BOOLEAN,
             default=True,
             dynamic=True,
-            doc="Whether a row for every finished request is written to the request log, below the data directory.",
+            doc="Write a row for every finished request to the request log, below the data directory.",
         )
     )
     request_log_sample_interval: int = setting(
@@ -32,8 +32,8 @@ class RequestLogSettings:
             least=1,
             most=1_000_000,
             dynamic=True,
-            doc="Of the requests that neither failed nor were slow, one in this many is recorded, by chance; its "
-            "column sampleWeight says how many it stands for. 1 records all of them.",
+            doc="Record one in this many of the requests that neither failed nor were slow, chosen at random. 1: all. "
+            "The column sampleWeight has the number of requests that a row represents.",
         )
     )
     request_log_rows_per_second: int = setting(
@@ -43,9 +43,9 @@ class RequestLogSettings:
             default=5_000,
             least=0,
             dynamic=True,
-            doc="When requests come faster than this for more than a second, fewer of those that neither failed nor "
-            "were slow are recorded, so that the log costs next to nothing; the column sampleWeight says how many each "
-            "row stands for. 0: all are recorded as long as the recorder keeps up.",
+            doc="Rate of requests above which those that neither failed nor were slow are sampled, so that the log "
+            "stays cheap. The column sampleWeight has the number of requests that a row represents. 0: no "
+            "sampling while the recorder keeps up.",
         )
     )
     request_log_slow_threshold_ms: int = setting(
@@ -56,8 +56,8 @@ class RequestLogSettings:
             unit="ms",
             least=0,
             dynamic=True,
-            doc="Requests that took as long are slow and always recorded. What a fetch waited for data, or a member "
-            "for its group, does not count.",
+            doc="Duration of a slow request. Slow requests are always recorded. Waits of a Fetch for data and of a "
+            "member for its group do not count.",
         )
     )
     request_log_roles_interval_ms: int = setting(
@@ -69,8 +69,8 @@ class RequestLogSettings:
             least=0,
             most=3_600_000,
             dynamic=True,
-            doc="How often, while there are requests, the request log gets a row for each process of the broker "
-            "(dataset roles) and how far groups lag behind (dataset groups). 0: never.",
+            doc="Interval of rows for each process of the broker (dataset roles) and the lag of groups (dataset "
+            "groups), while there are requests. 0: never.",
         )
     )
     request_log_roll_ms: int = setting(
@@ -81,8 +81,8 @@ class RequestLogSettings:
             unit="ms",
             least=100,
             dynamic=True,
-            doc="A file of the request log is finished, and can be read, after this time at the latest. Until then "
-            "its rows are lost if the recorder is killed.",
+            doc="Maximum time until a file of the request log is finished and readable. Until then its rows are lost "
+            "if the recorder is killed.",
         )
     )
     request_log_roll_bytes: int = setting(
@@ -93,7 +93,7 @@ class RequestLogSettings:
             unit="bytes",
             least=1,
             dynamic=True,
-            doc="A file of the request log is finished when it has become so large.",
+            doc="Maximum size of a file of the request log.",
         )
     )
     request_log_retention_ms: int = setting(
@@ -104,7 +104,7 @@ class RequestLogSettings:
             unit="ms",
             least=-1,
             dynamic=True,
-            doc="Files of the request log are removed when they are this old; -1 keeps them for ever.",
+            doc="Age at which files of the request log are deleted; -1: never.",
         )
     )
     request_log_retention_bytes: int = setting(
@@ -115,6 +115,6 @@ class RequestLogSettings:
             unit="bytes",
             least=-1,
             dynamic=True,
-            doc="The oldest files of the request log are removed when all together are larger; -1 is no limit.",
+            doc="Total size of the request log above which its oldest files are deleted; -1: no limit.",
         )
     )

@@ -49,7 +49,7 @@ JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 
 def _url_complaint(url: str) -> str | None:
     is_url = url.startswith(("file:///", "http://", "https://"))
-    return None if is_url else "it begins with file:///, https:// or http://"
+    return None if is_url else "must begin with file:///, https:// or http://"
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -63,8 +63,8 @@ class SaslSettings:
             default=("GSSAPI",),
             dynamic=True,
             per_broker=True,
-            doc="The mechanisms that listeners of SASL_PLAINTEXT and SASL_SSL offer: PLAIN, SCRAM-SHA-256, "
-            "SCRAM-SHA-512, OAUTHBEARER. GSSAPI, which is Kafka's default, is not served: name others.",
+            doc="Mechanisms of listeners with SASL_PLAINTEXT and SASL_SSL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+            "OAUTHBEARER. GSSAPI, Kafka's default, is not served: name others.",
         )
     )
     sasl_server_max_receive_size: int = setting(
@@ -74,7 +74,7 @@ class SaslSettings:
             default=524288,
             unit="bytes",
             least=1,
-            doc="Longest message of a client that has not authenticated.",
+            doc="Maximum size of a request of an unauthenticated client.",
         )
     )
     connections_max_reauth_ms: int = setting(
@@ -83,8 +83,8 @@ class SaslSettings:
             kind=Kind.LONG,
             default=0,
             unit="ms",
-            doc="How long a session lasts: until then its client authenticates again, or its next request closes the "
-            "connection. 0: for ever, or as long as the client's token. Also for a mechanism of a listener: "
+            doc="Maximum duration of a session: without re-authentication its next request closes the connection. 0: "
+            "unlimited, or as long as the client's token. Also for one mechanism of a listener: "
             "listener.name.<listener>.<mechanism>.connections.max.reauth.ms.",
         )
     )
@@ -95,7 +95,7 @@ class SaslSettings:
             default=100,
             unit="ms",
             least=0,
-            doc="How long a client waits for the answer that it has failed to authenticate, and for its end.",
+            doc="Delay of the error response to a failed authentication, and of the disconnection after it.",
         )
     )
     authentication_timeout_ms: int = setting(
@@ -106,7 +106,7 @@ class SaslSettings:
             unit="ms",
             least=1,
             most=MAX_INT,
-            doc="A connection of a listener with SASL that has not authenticated by then is closed.",
+            doc="Close connections of SASL listeners that have not authenticated after this time.",
         )
     )
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
@@ -116,7 +116,7 @@ class SaslSettings:
             default=None,
             nullable=True,
             validator=_url_complaint,
-            doc="Where the keys are that sign tokens: a JSON Web Key Set, file:///PATH or https://...",
+            doc="URL of the keys that sign tokens, a JSON Web Key Set: file:///PATH or https://...",
         )
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
@@ -126,7 +126,7 @@ class SaslSettings:
             default=3600000,
             unit="ms",
             least=1,
-            doc="How old the keys may be; a token with an unknown key asks for them sooner.",
+            doc="Interval of reloading the keys; a token with an unknown key reloads them sooner.",
         )
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
@@ -136,7 +136,7 @@ class SaslSettings:
             default=100,
             unit="ms",
             least=1,
-            doc="After how long the keys are asked for again when they could not be had, at first.",
+            doc="Delay before the first retry of a failed reload of the keys.",
         )
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
@@ -146,8 +146,8 @@ class SaslSettings:
             default=10000,
             unit="ms",
             least=1,
-            doc="After how long at most; the time doubles with each attempt. For so long after they were had, tokens "
-            "with unknown keys do not ask for them.",
+            doc="Maximum delay between retries; it doubles with each. For this long after a reload, tokens with "
+            "unknown keys do not cause another.",
         )
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
@@ -155,7 +155,7 @@ class SaslSettings:
             name="sasl.oauthbearer.expected.audience",
             kind=Kind.LIST,
             default=(),
-            doc="A token is for one of these (aud); none: for anybody.",
+            doc="Accepted audiences (aud) of tokens; empty: any.",
         )
     )
     sasl_oauthbearer_expected_issuer: str | None = setting(
@@ -164,7 +164,7 @@ class SaslSettings:
             kind=Kind.STRING,
             default=None,
             nullable=True,
-            doc="Who issues tokens (iss); none: whoever signs with one of the keys.",
+            doc="Required issuer (iss) of tokens; unset: any issuer with one of the keys.",
         )
     )
     sasl_oauthbearer_scope_claim_name: str = setting(
@@ -172,7 +172,7 @@ class SaslSettings:
             name="sasl.oauthbearer.scope.claim.name",
             kind=Kind.STRING,
             default="scope",
-            doc="Where a token has its scope: a text or a list, if it is there.",
+            doc="Claim with a token's scope, a string or a list.",
         )
     )
     sasl_oauthbearer_sub_claim_name: str = setting(
@@ -180,7 +180,7 @@ class SaslSettings:
             name="sasl.oauthbearer.sub.claim.name",
             kind=Kind.STRING,
             default="sub",
-            doc="Where a token has the name of the user.",
+            doc="Claim with the user name.",
         )
     )
     sasl_oauthbearer_clock_skew_seconds: int = setting(
@@ -190,7 +190,7 @@ class SaslSettings:
             default=30,
             unit="s",
             least=0,
-            doc="By how much the clock of who issues tokens may differ from the broker's.",
+            doc="Allowed clock difference between the token issuer and the broker.",
         )
     )
 
@@ -222,18 +222,18 @@ class OfListeners(Protocol):
 
 
 def has_sasl(listener: Listener) -> bool:
-    """Return whether clients authenticate by SASL there."""
+    """Return whether clients of a listener authenticate by SASL."""
     return listener.protocol.startswith("SASL_")
 
 
 def mechanisms_of(config: OfListeners, listener: Listener) -> list[str]:
-    """Return the mechanisms that a listener offers, those that are served alone."""
+    """Return the supported mechanisms of a listener."""
     wanted = config.of_listener(listener.name, "sasl.enabled.mechanisms")
     return [each for each in dict.fromkeys(wanted if isinstance(wanted, tuple) else ()) if each in SERVED]
 
 
 def lets_in_unsecured(config: OfListeners, listener: Listener) -> bool:
-    """Return whether a listener accepts tokens without a signature, which every client can make."""
+    """Return whether a listener accepts unsigned tokens, which every client can make."""
     return HANDLERS.get(str(config.of_mechanism(listener.name, OAUTHBEARER, HANDLER)), False)
 
 
@@ -247,7 +247,7 @@ def sasl_notes(config: OfListeners) -> Iterator[str]:
     """Yield notes on unexpected effects of the settings of listeners with SASL."""
     if "sasl.jaas.config" in config.layers:
         yield (
-            "sasl.jaas.config is for no listener and changes nothing, as in Kafka: write "
+            "sasl.jaas.config without a listener has no effect, as in Kafka: write "
             "listener.name.<listener>.<mechanism>.sasl.jaas.config"
         )
     for listener in filter(has_sasl, config.bound_listeners):
@@ -260,7 +260,7 @@ def sasl_notes(config: OfListeners) -> Iterator[str]:
                 if mechanism in offered:
                     yield f"{listener}: {mechanism} sends {secrets} in clear; use SASL_SSL, or SCRAM"
         if OAUTHBEARER in offered and lets_in_unsecured(config, listener):
-            yield f"{listener}: OAUTHBEARER takes tokens without a signature: anybody may be whoever they like"
+            yield f"{listener}: OAUTHBEARER accepts unsigned tokens: every client can claim any user name"
 
 
 def _of(config: OfListeners, listener: Listener) -> Iterator[str]:
@@ -268,12 +268,12 @@ def _of(config: OfListeners, listener: Listener) -> Iterator[str]:
     assert isinstance(wanted, tuple)  # noqa: S101 - a list by its declaration
     unknown = [each for each in wanted if each not in _OF_KAFKA]
     if unknown:
-        yield f"{listener}: {_listed(unknown)} is no mechanism; there are {_listed(SERVED)}"
+        yield f"{listener}: unknown mechanism {_listed(unknown)}; known: {_listed(SERVED)}"
     offered = mechanisms_of(config, listener)
     if not offered:
         yield (
-            f"{listener} has no mechanism that is served: {_listed(wanted) or 'none is enabled'}; set "
-            "sasl.enabled.mechanisms=SCRAM-SHA-256, and make users with rotunda user add"
+            f"{listener} has no supported mechanism: {_listed(wanted) or 'none is enabled'}; set "
+            "sasl.enabled.mechanisms=SCRAM-SHA-256, and add users with rotunda user add"
         )
     for mechanism in offered:
         yield from _of_mechanism(config, listener, mechanism)
@@ -287,21 +287,21 @@ def _of_mechanism(config: OfListeners, listener: Listener, mechanism: str) -> It
         yield f"{prefix}{JAAS}: the login module of {mechanism} is {_MODULES[mechanism]}"
     if mechanism == PLAIN and (line is None or not line.users):
         yield (
-            f"{listener} offers PLAIN and has no users: set {prefix}{JAAS}="
+            f"{listener} offers PLAIN without users: set {prefix}{JAAS}="
             f'{_MODULES[PLAIN]} required user_alice="password";'
         )
     if mechanism == OAUTHBEARER:
         handler = config.of_mechanism(listener.name, OAUTHBEARER, HANDLER)
         if handler is not None and handler not in HANDLERS:
-            yield f"{prefix}{HANDLER}: a class of Java cannot be loaded; there are {_listed(HANDLERS)}"
+            yield f"{prefix}{HANDLER}: Java classes cannot be loaded; known: {_listed(HANDLERS)}"
         if lets_in_unsecured(config, listener):
             if not (listener.is_loopback or config.insecure_listen):
                 yield (
-                    f"{listener} would take tokens without a signature from other machines; set {JWKS_URL}, or "
-                    "insecure.listen=true if that is meant"
+                    f"{listener} would accept unsigned tokens from other machines; set {JWKS_URL}, or "
+                    "allow it with insecure.listen=true"
                 )
         elif config.of_mechanism(listener.name, OAUTHBEARER, JWKS_URL) is None:
-            yield f"{listener} offers OAUTHBEARER and has no keys to check tokens with: set {JWKS_URL}"
+            yield f"{listener} offers OAUTHBEARER without keys to verify tokens: set {JWKS_URL}"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ class ServerSettings:
             kind=Kind.LIST,
             default=None,
             nullable=True,
-            doc="Another name of log.dirs, which counts if both are set.",
+            doc="Older name of log.dirs; log.dirs wins if both are set.",
         )
     )
     log_dirs: tuple[str, ...] = setting(
@@ -38,7 +38,7 @@ class ServerSettings:
             default=("rotunda-data",),
             default_text="`./rotunda-data` if there is one, else `$XDG_DATA_HOME/rotunda`, which is "
             "`~/.local/share/rotunda` unless set",
-            doc="The data directory: records, metadata and checkpoints. Exactly one; made if it does not exist.",
+            doc="The data directory: records, metadata and checkpoints. Exactly one; created if missing.",
         )
     )
     ephemeral: bool = setting(
@@ -60,8 +60,8 @@ class ServerSettings:
             least=1,
             most=256,
             dynamic=True,
-            doc="How many processors there are: processes that read requests from clients and write answers. While "
-            "the broker runs it may become half or double what it is, up to 8 or four times what it started with.",
+            doc="Number of processors: processes that read requests from clients and write responses. It can be "
+            "halved or doubled while the broker runs, up to 8 or four times the initial number.",
         )
     )
     num_io_threads: int = setting(
@@ -73,9 +73,9 @@ class ServerSettings:
             least=1,
             most=256,
             dynamic=True,
-            doc="How many handlers there are: processes that own partitions and answer requests. While the broker "
-            "runs it may become half or double what it is, up to 4 or twice what it started with; nothing is "
-            "answered for a moment while partitions and groups go to their new owners.",
+            doc="Number of handlers: processes that own partitions and serve requests. It can be halved or doubled "
+            "while the broker runs, up to 4 or twice the initial number. Requests pause for a moment while "
+            "partitions and groups move to their new owners.",
         )
     )
     socket_send_buffer_bytes: int = setting(
@@ -85,7 +85,7 @@ class ServerSettings:
             default=102400,
             unit="bytes",
             least=-1,
-            doc="SO_SNDBUF of a client's socket; -1 leaves it to the system.",
+            doc="SO_SNDBUF of client sockets; -1 uses the system's default.",
         )
     )
     socket_receive_buffer_bytes: int = setting(
@@ -95,7 +95,7 @@ class ServerSettings:
             default=102400,
             unit="bytes",
             least=-1,
-            doc="SO_RCVBUF of a listening socket, inherited by its connections; -1 leaves it to the system.",
+            doc="SO_RCVBUF of listening sockets, inherited by their connections; -1 uses the system's default.",
         )
     )
     socket_listen_backlog_size: int = setting(
@@ -105,7 +105,7 @@ class ServerSettings:
             default=50,
             unit="connections",
             least=1,
-            doc="How many connections may wait to be accepted; the system's somaxconn caps it.",
+            doc="Backlog of connections waiting to be accepted; the system's somaxconn caps it.",
         )
     )
     socket_request_max_bytes: int = setting(
@@ -115,7 +115,7 @@ class ServerSettings:
             default=104857600,
             unit="bytes",
             least=1,
-            doc="Largest request; a longer one closes its connection.",
+            doc="Maximum size of a request; a longer one closes its connection.",
         )
     )
     response_max_bytes: int = setting(
@@ -125,9 +125,9 @@ class ServerSettings:
             default=67108864,
             unit="bytes",
             least=65536,
-            doc="Largest answer to a request that may ask for any number of things, such as DescribeConfigs, "
-            "DescribeGroups or ListGroups. What does not fit is answered with POLICY_VIOLATION, or, by an API that has "
-            "no place for an error, by closing the connection; the log says so. Fetch has fetch.max.bytes.",
+            doc="Maximum size of a response to a request for any number of resources, such as DescribeConfigs, "
+            "DescribeGroups or ListGroups. A longer one is replaced by POLICY_VIOLATION, or, for APIs without an "
+            "error field, closes the connection with a log line. Fetch has fetch.max.bytes.",
         )
     )
     connections_max_idle_ms: int = setting(
@@ -136,7 +136,7 @@ class ServerSettings:
             kind=Kind.LONG,
             default=600000,
             unit="ms",
-            doc="A connection without traffic for this long is closed; negative means never.",
+            doc="Close connections without traffic for this long; negative: never.",
         )
     )
     queued_max_request_bytes: int = setting(
@@ -147,9 +147,9 @@ class ServerSettings:
             unit="bytes",
             least=-1,
             validator=_arena_complaint,
-            doc="Shared memory for large requests in flight, all processors together. When it is used up, "
-            "connections with a large request wait. -1 means 32 MiB, or half of what /dev/shm has free "
-            "if that is less, or what the rest leaves of it, 1 MiB at least.",
+            doc="Shared memory for large requests in flight, all processors together. While it is full, connections "
+            "with a large request wait. -1: 32 MiB, on a small /dev/shm half of its free space or the unreserved "
+            "rest, at least 1 MiB.",
         )
     )
     pipeline_max: int = setting(
@@ -159,7 +159,7 @@ class ServerSettings:
             default=64,
             unit="requests",
             least=1,
-            doc="A connection with this many unanswered requests is read no further.",
+            doc="Maximum number of unanswered requests of a connection. At this number reading pauses.",
         )
     )
     pipeline_resume: int = setting(
@@ -169,7 +169,7 @@ class ServerSettings:
             default=8,
             unit="requests",
             least=1,
-            doc="Reading goes on when fewer than this many requests are unanswered. At most pipeline.max.",
+            doc="Reading resumes below this many unanswered requests. At most pipeline.max.",
         )
     )
     pipeline_max_bytes: int = setting(
@@ -179,7 +179,7 @@ class ServerSettings:
             default=1048576,
             unit="bytes",
             least=1,
-            doc="A connection with more bytes of unanswered requests, Produce apart, is read no further.",
+            doc="Maximum bytes of unanswered requests of a connection, Produce not counted. Above it reading pauses.",
         )
     )
     pipeline_max_total_bytes: int = setting(
@@ -189,7 +189,8 @@ class ServerSettings:
             default=67108864,
             unit="bytes",
             least=0,
-            doc="Unanswered requests that all processors keep for a handler's successor, besides 8 KiB a connection.",
+            doc="Memory for copies of unanswered requests, all processors together, in addition to 8 KiB a "
+            "connection. They are sent again when a handler dies.",
         )
     )
     output_max_bytes: int = setting(
@@ -199,7 +200,7 @@ class ServerSettings:
             default=8388608,
             unit="bytes",
             least=1,
-            doc="A connection for which more bytes of answers wait, also for earlier ones, is read no further.",
+            doc="Maximum bytes of responses queued for a connection. Above it reading pauses.",
         )
     )
     request_ring_bytes: int = setting(
@@ -210,8 +211,8 @@ class ServerSettings:
             unit="bytes",
             least=262144,
             most=1073741824,
-            doc="Wanted size of each ring between a processor and a handler. Rounded down to a power of two, "
-            "and made smaller where many processes would otherwise not fit a small /dev/shm.",
+            doc="Size of each ring between a processor and a handler. Rounded down to a power of two, and reduced "
+            "where many processes would not fit a small /dev/shm.",
         )
     )
     max_partitions: int = setting(
@@ -222,7 +223,7 @@ class ServerSettings:
             unit="partitions",
             least=1,
             most=1000000,
-            doc="Most partitions that the broker can hold; shared memory is set aside for each.",
+            doc="Maximum number of partitions of the broker; shared memory is reserved for each.",
         )
     )
     auto_create_topics_enable: bool = setting(
@@ -230,7 +231,7 @@ class ServerSettings:
             name="auto.create.topics.enable",
             kind=Kind.BOOLEAN,
             default=True,
-            doc="Create a topic when a client that allows it asks for one that does not exist.",
+            doc="Create missing topics when a client that allows it requests their metadata.",
         )
     )
     delete_topic_enable: bool = setting(
@@ -238,7 +239,7 @@ class ServerSettings:
             name="delete.topic.enable",
             kind=Kind.BOOLEAN,
             default=True,
-            doc="Whether topics may be deleted.",
+            doc="Whether topics can be deleted.",
         )
     )
     num_partitions: int = setting(
@@ -248,7 +249,7 @@ class ServerSettings:
             default=1,
             unit="partitions",
             least=1,
-            doc="Partitions of a topic created without a number of them.",
+            doc="Number of partitions of topics created without a number.",
         )
     )
     default_replication_factor: int = setting(
@@ -259,7 +260,7 @@ class ServerSettings:
             least=1,
             most=1,
             most_because=ONE_REPLICA,
-            doc="Replicas of a topic created without a number of them; one broker holds one.",
+            doc="Replication factor of topics created without one; a single broker has one replica.",
         )
     )
     producer_id_expiration_ms: int = setting(
@@ -270,7 +271,7 @@ class ServerSettings:
             unit="ms",
             least=1,
             dynamic=True,
-            doc="How long a partition remembers an idempotent producer that writes nothing more.",
+            doc="How long a partition keeps the state of an idempotent producer without new records.",
         )
     )
     shutdown_timeout_ms: int = setting(
@@ -280,7 +281,7 @@ class ServerSettings:
             default=10000,
             unit="ms",
             least=0,
-            doc="How long a stopping broker waits for its processes to finish their work before it kills them.",
+            doc="How long a stopping broker waits for its processes before it kills them.",
         )
     )
     process_restart_limit: int = setting(
@@ -290,11 +291,11 @@ class ServerSettings:
             default=20,
             least=1,
             most=MAX_INT,
-            doc="How often one process that dies is replaced at once within process.restart.window.ms. Beyond that "
-            "one is started half a second after the one before at the earliest, of a cleaner, recorder or status page "
-            "after that window divided by this limit, and the others go on serving. If no process has served any "
-            "request since the first of these deaths, the broker stops instead, and the log and `rotunda status` say "
-            "why; without its status page or its request log it goes on.",
+            doc="Number of immediate restarts of one process within process.restart.window.ms. Further restarts are "
+            "at least half a second apart; those of the cleaner, recorder and status page at least the window "
+            "divided by this limit. The other processes continue. If no process has served a request since the "
+            "first of these deaths, the broker stops, with the reason in the log and in `rotunda status`. "
+            "Failures of the status page and the recorder never stop it.",
         )
     )
     process_hang_timeout_ms: int = setting(
@@ -304,11 +305,10 @@ class ServerSettings:
             default=30000,
             unit="ms",
             least=-1,
-            doc="How long the loop of a process may stand still before the process is killed and replaced, as if it "
-            "had died. `/readyz`, the status page and `rotunda status` name it after 2 seconds. Time in which the "
-            "whole broker or the machine stands still does not count, nor time in which the process waits in the "
-            "kernel where no signal reaches it, as for a slow disk; of time that it waits for a processor a quarter "
-            "counts. A process that is starting has all the time it needs. It takes 2 seconds at least; -1: never.",
+            doc="How long the loop of a process may hang before the process is killed and replaced. `/readyz`, the "
+            "status page and `rotunda status` name it after 2 seconds. Not counted: time in which the whole "
+            "broker or machine is suspended, uninterruptible waits in the kernel, such as a slow disk, and "
+            "startup. Time spent waiting for a CPU counts a quarter. At least 2 seconds; -1: never.",
         )
     )
     process_restart_window_ms: int = setting(
@@ -318,7 +318,7 @@ class ServerSettings:
             default=60000,
             unit="ms",
             least=1,
-            doc="The span of time over which process.restart.limit counts.",
+            doc="The window over which process.restart.limit counts.",
         )
     )
 

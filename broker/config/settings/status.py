@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"[!-~]*")
 
 def _token_complaint(token: str) -> str | None:
     if len(token) < _SHORTEST_TOKEN or not _TOKEN.fullmatch(token):
-        return f"a token has at least {_SHORTEST_TOKEN} characters, of ASCII and without spaces; `openssl rand -hex 16`"
+        return f"needs at least {_SHORTEST_TOKEN} ASCII characters without spaces; try `openssl rand -hex 16`"
     return None
 
 
@@ -34,8 +34,7 @@ class StatusSettings:
             name="status.page.enable",
             kind=Kind.BOOLEAN,
             default=True,
-            doc="Whether the status page is served, and with it /metrics for Prometheus. Only reads; clients do not "
-            "notice whether it runs.",
+            doc="Serve the status page and /metrics for Prometheus. It is read-only and does not affect clients.",
         )
     )
     status_host: str = setting(
@@ -43,9 +42,8 @@ class StatusSettings:
             name="status.host",
             kind=Kind.STRING,
             default="127.0.0.1",
-            doc="The address that the status page listens on. One that other machines can reach needs "
-            "status.ssl.enable=true, and status.token or a listener whose clients authenticate by SASL; or else "
-            "insecure.listen=true.",
+            doc="The address that the status page listens on. An address that other machines can reach needs "
+            "status.ssl.enable=true, and status.token or a listener with SASL; or insecure.listen=true.",
         )
     )
     status_port: int = setting(
@@ -55,8 +53,8 @@ class StatusSettings:
             default=8080,
             least=0,
             most=65535,
-            doc="The port of the status page; 0 takes any free one. If the default port is taken, any free one is "
-            "taken instead; if a port that was asked for is taken, the broker does not start.",
+            doc="The port of the status page; 0: any free port. If the default port is in use, any free port is used; "
+            "if a configured port is in use, the broker does not start.",
         )
     )
     status_token: str | None = setting(
@@ -67,9 +65,9 @@ class StatusSettings:
             nullable=True,
             sensitive=True,
             validator=_token_complaint,
-            doc="What whoever looks at the status page has to give, as a bearer token or as the password that a "
-            "browser asks for. At least 16 characters. Without it nobody on this machine is asked; others are, unless "
-            "insecure.listen=true, for a user who may describe the cluster.",
+            doc="Token for the status page, as a bearer token or as a browser's password. At least 16 characters. "
+            "Without a token, clients on this machine need none; others authenticate as a user with DESCRIBE on "
+            "the cluster, unless insecure.listen=true.",
         )
     )
     metrics_token: str | None = setting(
@@ -80,8 +78,8 @@ class StatusSettings:
             nullable=True,
             sensitive=True,
             validator=_token_complaint,
-            doc="What Prometheus has to give for /metrics, as a bearer token, and nothing else is shown for. At least "
-            "16 characters. status.token is taken as well. Without it /metrics is shown to those who see the page.",
+            doc="Bearer token for /metrics only, for Prometheus. At least 16 characters. status.token is accepted "
+            "too. Without it /metrics has the access rules of the page.",
         )
     )
     status_ssl_enable: bool = setting(
@@ -89,8 +87,7 @@ class StatusSettings:
             name="status.ssl.enable",
             kind=Kind.BOOLEAN,
             default=False,
-            doc="Whether the status page is served by HTTPS, with the broker's ssl.keystore settings, those without a "
-            "listener's name.",
+            doc="Serve the status page over HTTPS, with the broker's ssl.keystore settings without a listener prefix.",
         )
     )
     status_max_connections: int = setting(
@@ -100,8 +97,8 @@ class StatusSettings:
             default=512,
             least=16,
             most=65535,
-            doc="Connections that the status page holds. Beyond it the one goes that has waited longest without a "
-            "request, so that probes and /metrics are always answered.",
+            doc="Maximum number of connections of the status page. Above it the connection that has been idle longest "
+            "is closed, so that probes and /metrics are always served.",
         )
     )
     status_max_streams: int = setting(
@@ -111,8 +108,8 @@ class StatusSettings:
             default=100,
             least=1,
             most=32767,
-            doc="Screens of the status page that are kept up to date by a stream of events, at most half of "
-            "status.max.connections. Further ones get 503 and ask every few seconds instead.",
+            doc="Maximum number of screens updated by an event stream, at most half of status.max.connections. "
+            "Further screens get 503 and poll every few seconds.",
         )
     )
     status_request_timeout_ms: int = setting(
@@ -122,8 +119,8 @@ class StatusSettings:
             default=10_000,
             unit="ms",
             least=100,
-            doc="Time within which a client of the status page has to send a whole request, and to read 64 KiB of an "
-            "answer that waits for it; slower ones are dropped. Idle connections are kept three times as long.",
+            doc="Time limit for a client of the status page to send a whole request, and to read each 64 KiB of a "
+            "response; slower clients are disconnected. Idle connections are kept three times as long.",
         )
     )
     status_allowed_hosts: tuple[str, ...] = setting(
@@ -131,8 +128,8 @@ class StatusSettings:
             name="status.allowed.hosts",
             kind=Kind.LIST,
             default=(),
-            doc="Host names by which the status page may be asked, besides localhost and addresses. A page of another "
-            "site cannot read it under a name of its own.",
+            doc="Host names of the status page, in addition to localhost and addresses. Requests with another Host "
+            "header are rejected, so that other sites cannot read it.",
         )
     )
 
@@ -145,11 +142,11 @@ def check_status_host(config: StatusSettings, listeners: Sequence[Listener], ins
     if not config.status_ssl_enable:
         missing.append("encrypted: set status.ssl.enable=true")
     if not config.status_token and not any(listener.protocol.startswith("SASL_") for listener in listeners):
-        missing.append(f"protected: set {STATUS_TOKEN}, or let a listener authenticate its clients")
+        missing.append(f"protected: set {STATUS_TOKEN}, or configure a listener with SASL")
     if missing:
         raise ValueError(
-            f"{config.status_host} can be reached from other machines and the page is not {', nor '.join(missing)}; "
-            "set insecure.listen=true if that is meant"
+            f"other machines can reach {config.status_host}, and the page is not {', nor '.join(missing)}; "
+            "or allow it with insecure.listen=true"
         )
 
 

@@ -23,8 +23,8 @@ class StorageSettings:
             unit="bytes",
             least=0,
             dynamic=True,
-            doc="With less than this free on the disk of the data directory a warning is logged and shown on the "
-            "status page and by /readyz. 0: never.",
+            doc="Free space on the disk of the data directory below which a warning is logged and shown on the status "
+            "page and by /readyz. 0: never.",
         )
     )
     storage_free_warn_ratio: float = setting(
@@ -35,7 +35,7 @@ class StorageSettings:
             least=0,
             most=1,
             dynamic=True,
-            doc="storage.free.warn.bytes as a share of the disk; of the two the one that is less counts.",
+            doc="storage.free.warn.bytes as a share of the disk; the smaller of the two counts.",
         )
     )
     storage_free_min_bytes: int = setting(
@@ -46,9 +46,9 @@ class StorageSettings:
             unit="bytes",
             least=0,
             dynamic=True,
-            doc="With less than this free records are refused (KAFKA_STORAGE_ERROR) until there is more; fetching, "
-            "deleting, committing offsets and administration go on. The request log stops at twice as much. 0: records "
-            "are refused only when a write fails.",
+            doc="Free space below which records are rejected (KAFKA_STORAGE_ERROR). Fetch, DeleteRecords, offset "
+            "commits and administration continue. The request log stops at twice this value. 0: records are "
+            "rejected only when a write fails.",
         )
     )
     storage_free_min_ratio: float = setting(
@@ -59,7 +59,7 @@ class StorageSettings:
             least=0,
             most=1,
             dynamic=True,
-            doc="storage.free.min.bytes as a share of the disk; of the two the one that is less counts.",
+            doc="storage.free.min.bytes as a share of the disk; the smaller of the two counts.",
         )
     )
     metadata_rebuild: bool = setting(
@@ -67,9 +67,8 @@ class StorageSettings:
             name="metadata.rebuild",
             kind=Kind.BOOLEAN,
             default=False,
-            doc="Whether a metadata file that is lost or damaged is made again from the partition directories beside "
-            "it, as for a data directory that Kafka wrote. Topics keep names, ids and records, and nothing of them "
-            "expires until they are set otherwise; settings, quotas and features are lost. Without it such a start is "
-            "refused.",
+            doc="Rebuild a lost or damaged metadata file from the partition directories, as for a data directory "
+            "written by Kafka. Topics keep names, ids and records, and nothing in them expires until they are "
+            "reconfigured; settings, quotas and features are lost. Without it the broker does not start.",
         )
     )

@@ -17,7 +17,7 @@ VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 STORE_TYPES = ("JKS", "PKCS12", "PEM")
 
-_RELOADED = "It is read again by `rotunda reload`, and when an ssl setting of the broker is changed while it runs."
+_RELOADED = "Reloaded by `rotunda reload`, and when an ssl setting of the broker changes."
 
 
 def _store_type_complaint(text: str) -> str | None:
@@ -64,43 +64,41 @@ class TlsSettings:
     ssl_keystore_type: str = setting(
         _text(
             "ssl.keystore.type",
-            "What ssl.keystore.location is: PEM, or PKCS12. With JKS a file of PKCS#12 is read too, as Java does; "
-            "Java's own format is not, and keytool turns it into PKCS12.",
+            "Type of ssl.keystore.location: PEM or PKCS12. With JKS a PKCS#12 file is read too, as in Java; Java's "
+            "own format is not supported, convert it with keytool.",
             "JKS",
         )
     )
     ssl_keystore_location: str | None = setting(
         _text(
             "ssl.keystore.location",
-            "The file with the private key and the certificate of a listener, behind which stand those of its "
-            f"issuers. {_RELOADED}",
+            f"File with the private key and the certificate of a listener, followed by its issuers'. {_RELOADED}",
         )
     )
     ssl_keystore_password: str | None = setting(
-        _secret("ssl.keystore.password", "Opens ssl.keystore.location of type PKCS12.")
+        _secret("ssl.keystore.password", "Password of ssl.keystore.location of type PKCS12.")
     )
     ssl_keystore_key: str | None = setting(
-        _secret("ssl.keystore.key", "The private key itself, as PEM, in place of a file; with type PEM.")
+        _secret("ssl.keystore.key", "The private key as PEM, instead of a file; with type PEM.")
     )
     ssl_keystore_certificate_chain: str | None = setting(
-        _secret("ssl.keystore.certificate.chain", "The certificate itself and those of its issuers, as PEM.")
+        _secret("ssl.keystore.certificate.chain", "The certificate and those of its issuers as PEM, instead of a file.")
     )
-    ssl_key_password: str | None = setting(_secret("ssl.key.password", "Decrypts the private key, if it is encrypted."))
+    ssl_key_password: str | None = setting(_secret("ssl.key.password", "Password of an encrypted private key."))
     ssl_truststore_type: str = setting(
-        _text("ssl.truststore.type", "What ssl.truststore.location is: PEM, or PKCS12.", "JKS")
+        _text("ssl.truststore.type", "Type of ssl.truststore.location: PEM or PKCS12.", "JKS")
     )
     ssl_truststore_location: str | None = setting(
         _text(
             "ssl.truststore.location",
-            f"The file with the certificates that those of clients are issued by. {_RELOADED} Without one the system's "
-            "are trusted.",
+            f"File with the trusted issuers of client certificates. {_RELOADED} Unset: the system's.",
         )
     )
     ssl_truststore_password: str | None = setting(
-        _secret("ssl.truststore.password", "Opens ssl.truststore.location of type PKCS12.")
+        _secret("ssl.truststore.password", "Password of ssl.truststore.location of type PKCS12.")
     )
     ssl_truststore_certificates: str | None = setting(
-        _secret("ssl.truststore.certificates", "Those certificates themselves, as PEM, in place of a file.")
+        _secret("ssl.truststore.certificates", "The trusted issuers as PEM, instead of a file.")
     )
     ssl_client_auth: str = setting(
         Key(
@@ -110,8 +108,8 @@ class TlsSettings:
             choices=(REQUIRED, REQUESTED, NONE),
             dynamic=True,
             per_broker=True,
-            doc="Whether clients show a certificate: they must, they may, or they are not asked. Without one a client "
-            "is User:ANONYMOUS. A listener of SASL_SSL asks for one only by a setting of its own.",
+            doc="Whether clients need a certificate (required), may send one (requested), or are not asked (none). A "
+            "client without one is User:ANONYMOUS. A SASL_SSL listener uses its own setting only.",
         )
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
@@ -121,7 +119,7 @@ class TlsSettings:
             default=VERSIONS,
             dynamic=True,
             per_broker=True,
-            doc="The versions of TLS that clients may speak: TLSv1.2, TLSv1.3.",
+            doc="Enabled versions of TLS: TLSv1.2, TLSv1.3.",
             validator=_versions_complaint,
         )
     )
@@ -132,8 +130,8 @@ class TlsSettings:
             default=(),
             dynamic=True,
             per_broker=True,
-            doc="The ciphers that are used, the preferred one first, by their names in the standard or in OpenSSL. "
-            "Empty: OpenSSL's strong ones. Those of TLS 1.3 stand in the list all or not at all, and then 1.3 is off.",
+            doc="Enabled ciphers, the preferred one first, by their standard or OpenSSL names. Empty: OpenSSL's "
+            "strong ones. List all ciphers of TLS 1.3, or none, which disables TLS 1.3.",
         )
     )
     ssl_principal_mapping_rules: str = setting(
@@ -141,9 +139,9 @@ class TlsSettings:
             name="ssl.principal.mapping.rules",
             kind=Kind.STRING,
             default="DEFAULT",
-            doc="How the name in a client's certificate becomes a user: rules, of which the first that fits holds. "
-            "DEFAULT is the whole name, CN=alice,OU=x; RULE:pattern/replacement/ is a part of it, and in lower or "
-            "upper case with L or U behind it.",
+            doc="Rules that map the name in a client's certificate to a user; the first match applies. DEFAULT is the "
+            "whole name, CN=alice,OU=x; RULE:pattern/replacement/ a part of it, and with L or U appended in lower "
+            "or upper case.",
         )
     )
     connection_handshake_timeout_ms: int = setting(
@@ -153,7 +151,7 @@ class TlsSettings:
             default=10000,
             unit="ms",
             least=1,
-            doc="A new connection whose TLS handshake is not done by then is closed.",
+            doc="Close connections without a completed TLS handshake after this time.",
         )
     )
     max_connection_handshakes: int = setting(
@@ -163,6 +161,6 @@ class TlsSettings:
             default=500,
             unit="connections",
             least=1,
-            doc="TLS handshakes that each processor has under way. Beyond it the one that began first is closed.",
+            doc="Maximum number of TLS handshakes in progress on a processor. Above it the oldest is closed.",
         )
     )

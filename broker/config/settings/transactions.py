@@ -22,7 +22,7 @@ class TransactionSettings:
             default=900_000,
             unit="ms",
             least=1,
-            doc="Greatest transaction.timeout.ms that a producer may ask for; more is refused.",
+            doc="Maximum transaction.timeout.ms of producers; larger ones are rejected.",
         )
     )
     transactional_id_expiration_ms: int = setting(
@@ -32,7 +32,7 @@ class TransactionSettings:
             default=604_800_000,
             unit="ms",
             least=1,
-            doc="A transactional id that was not used for so long is forgotten, unless a transaction of it is open.",
+            doc="Delete transactional ids unused for this long, except those with an open transaction.",
         )
     )
     transaction_state_max_bytes: int = setting(
@@ -43,8 +43,8 @@ class TransactionSettings:
             unit="bytes",
             least=1024 * 1024,
             dynamic=True,
-            doc="Memory that all transactional ids may take, about 1.5 KB each. A new one for which there is no room "
-            "is answered POLICY_VIOLATION. Kafka has no such limit but its heap.",
+            doc="Memory for the state of all transactional ids, about 1.5 KB each. When it is full, new ids get "
+            "POLICY_VIOLATION. Kafka's limit is its heap.",
         )
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
@@ -54,8 +54,8 @@ class TransactionSettings:
             default=1000,
             unit="ms",
             least=1,
-            doc="How often open transactions are looked through for those that have timed out. Less than Kafka's "
-            "10000, since readers wait that much longer for a producer that has gone.",
+            doc="Interval of the check for timed out transactions. Less than Kafka's 10000, because consumers wait "
+            "that much longer for the end of an abandoned transaction.",
         )
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
@@ -65,7 +65,7 @@ class TransactionSettings:
             default=3_600_000,
             unit="ms",
             least=1,
-            doc="How often transactional ids are looked through for those that have expired.",
+            doc="Interval of the check for expired transactional ids.",
         )
     )
     transaction_partition_verification_enable: bool = setting(
@@ -74,8 +74,8 @@ class TransactionSettings:
             kind=Kind.BOOLEAN,
             default=True,
             dynamic=True,
-            doc="Ask the transaction's coordinator before the first records of a transaction are appended to a "
-            "partition, if the producer speaks a protocol older than transaction.version 2, which always does.",
+            doc="Verify with the coordinator that a partition is part of the transaction before its first records are "
+            "appended, for producers with a protocol older than transaction.version 2, which always does.",
         )
     )
 
@@ -85,8 +85,8 @@ class TransactionSettings:
             kind=Kind.INT,
             default=4,
             least=1,
-            doc="Partitions of __transaction_state, which is made when the first transactional producer comes; it "
-            "keeps the number it was made with. Fewer than Kafka's 50: many transactions share a write.",
+            doc="Partitions of __transaction_state, created with the first transactional producer; the number is "
+            "fixed from then on. Fewer than Kafka's 50, so that many transactions share a write.",
         )
     )
     transaction_state_log_replication_factor: int = setting(
@@ -97,7 +97,7 @@ class TransactionSettings:
             least=1,
             most=1,
             most_because=ONE_REPLICA,
-            doc="Replicas of __transaction_state; one broker holds one.",
+            doc="Replication factor of __transaction_state; a single broker has one replica.",
         )
     )
     transaction_state_log_min_isr: int = setting(
@@ -108,7 +108,7 @@ class TransactionSettings:
             least=1,
             most=1,
             most_because=ONE_REPLICA,
-            doc="How many replicas must hold a record of __transaction_state; there is one.",
+            doc="min.insync.replicas of __transaction_state; there is one replica.",
         )
     )
     transaction_state_log_segment_bytes: int = setting(
@@ -118,6 +118,6 @@ class TransactionSettings:
             default=100 * 1024 * 1024,
             unit="bytes",
             least=1024 * 1024,
-            doc="Size of a segment of __transaction_state. Small ones are compacted sooner and loaded faster.",
+            doc="Segment size of __transaction_state. Small segments are compacted sooner and loaded faster.",
         )
     )
