@@ -12,17 +12,17 @@ MOST_FAULTS = 64
 
 FAULT_TABLE = Record(
     "FAULT_TABLE",
-    "Heads the segment; the FAULT_COUNTs of all targets follow. Which faults are in force stands in a file.",
+    "Header of the segment, followed by the FAULT_COUNTs of all targets. The active faults are in a file.",
     64,
     (
-        Field("version", "q", "count", "tests", "raised after the file with the faults has been replaced"),
-        Field("delays_over_ns", "q", "ns", "tests", "answers held back before this monotonic time are held no longer"),
+        Field("version", "q", "count", "tests", "raised after the file of faults was replaced"),
+        Field("delays_over_ns", "q", "ns", "tests", "responses delayed before this monotonic time are sent at once"),
     ),
 )
 
 FAULT_COUNT = Record(
     "FAULT_COUNT",
-    f"How often one target has let one fault strike, ever; {MOST_FAULTS} for each target.",
+    f"Matches of a fault in one target; {MOST_FAULTS} for each target.",
     8,
-    (Field("count", "q", "count", "that target", "requests struck; a fault that ends leaves its place to another"),),
+    (Field("count", "q", "count", "that target", "matched requests; the index is reused after a fault's end"),),
 )

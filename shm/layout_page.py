@@ -20,26 +20,26 @@ python -m rotunda.shm.layout_page PARTITION_ROW
 
 `shm/layout.py` is the only place that defines offsets. Layout version {LAYOUT_VERSION}. Numbers are native-order and
 naturally aligned; a word is 8 bytes. Every field has one writing role. Fields of an envelope are written before its
-frame is published; then the frame belongs to its reader until release.
+frame is published; then the frame belongs to its reader until it is released.
 
 | segment | contents |
 |---|---|
 | `/rotunda-<instance>-control` | BROKER_WORDS, PROCESS_SLOTs, CURRENT_REQUESTs, the partition table |
 | the partition table | PARTITION_ROWs, WAITERs, FETCHEDs, MOVED_ROWS |
 | `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
-| `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
+| `/rotunda-<instance>-arena` | payloads too large for a ring, without a header |
 | `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |
 | `/rotunda-<instance>-snapshots` | SNAPSHOTS_HEADER, SNAPSHOTs (processors, handlers, listeners), CLIENT_HOSTs |
 | `/rotunda-<instance>-quotas` | one QUOTA_TABLE per target, then one per processor |
 | `/rotunda-<instance>-recorder` | RECORDER_SETTINGS, RECORDER_SOURCEs, then one ring for each source |
 | `/rotunda-<instance>-recent` | two RECENT_BUFFERs |
-| `/rotunda-<instance>-faults` | FAULT_TABLE, FAULT_COUNTs; only of a broker that was started for tests |
+| `/rotunda-<instance>-faults` | FAULT_TABLE, FAULT_COUNTs; only of brokers started for tests |
 """
 
 
 def describe_markdown() -> str:
     """Return the text of docs/layout.md: segments and records."""
-    lines = ["| record | bytes | writers | what it is |", "|---|---|---|---|"]
+    lines = ["| record | bytes | writers | contents |", "|---|---|---|---|"]
     for record in RECORDS:
         writers = ", ".join(dict.fromkeys(field.writer for field in record.fields))
         lines.append(_row((record.name, record.size, writers, record.text)))

@@ -10,41 +10,41 @@ from rotunda.shm.record import Field, Record
 
 QUOTA_TABLE = Record(
     "QUOTA_TABLE",
-    "Heads the table of one owner: a target, or a processor. QUOTA_SLOTs follow, each with its QUOTA_SAMPLEs.",
+    "Header of the table of an owner, a target or a processor, followed by QUOTA_SLOTs with their QUOTA_SAMPLEs.",
     64,
     (
-        Field("changes", "q", "count", "owner", "raised after a slot was given to another entity"),
-        Field("windows", "q", "count", "supervisor", "quota.window.num; in the first table alone"),
-        Field("window_ms", "q", "ms", "supervisor", "quota.window.size.seconds; in the first table alone"),
+        Field("changes", "q", "count", "owner", "raised after a slot was reassigned to another entity"),
+        Field("windows", "q", "count", "supervisor", "quota.window.num; only in the first table"),
+        Field("window_ms", "q", "ms", "supervisor", "quota.window.size.seconds; only in the first table"),
     ),
 )
 
 QUOTA_SLOT = Record(
     "QUOTA_SLOT",
-    "What an entity has used of one of its quotas, as far as this owner has served it.",
+    "The usage of an entity's quota, as served by this owner.",
     192,
     (
-        Field("entity", "q", "hash", "owner", "of the quota and whom it holds for; stored last; 0: the slot is free"),
-        Field("used_ms", "q", "ms", "owner", "monotonic time when something was recorded last"),
-        Field("quota", "q", "index", "owner", "which quota: its place in rotunda.shm.tables.quota_tables.QUOTAS"),
-        Field("limit", "q", "1/1000", "owner", "what the entity may use in a second, in thousandths"),
-        Field("current", "q", "index", "owner", "the sample that is being filled"),
-        Field("throttled", "q", "count", "owner", "answers that gave a throttle time for this quota"),
-        Field("throttle_ms", "q", "ms", "owner", "those times added up"),
-        Field("throttled_until_ms", "q", "ms", "owner", "monotonic time up to which the last of them lasts"),
+        Field("entity", "q", "hash", "owner", "of the quota and its entity; stored last; 0: the slot is free"),
+        Field("used_ms", "q", "ms", "owner", "monotonic time of the last recorded usage"),
+        Field("quota", "q", "index", "owner", "index in rotunda.shm.tables.quota_tables.QUOTAS"),
+        Field("limit", "q", "1/1000", "owner", "the entity's limit per second, in thousandths"),
+        Field("current", "q", "index", "owner", "the current sample"),
+        Field("throttled", "q", "count", "owner", "responses with a throttle time for this quota"),
+        Field("throttle_ms", "q", "ms", "owner", "sum of those times"),
+        Field("throttled_until_ms", "q", "ms", "owner", "monotonic end of the last of those times"),
         Field("name_bytes", "q", "bytes", "owner", "length of name"),
-        Field("name", "120s", "UTF-8", "owner", "user and client id that the quota is for, a zero byte between them"),
+        Field("name", "120s", "UTF-8", "owner", "user and client id of the entity, separated by a zero byte"),
     ),
 )
 
 QUOTA_SAMPLE = Record(
     "QUOTA_SAMPLE",
-    "What was used in one window, quota.window.num of them and one in a slot. Of a quota that is a bucket of tokens "
-    "the first one has the tokens.",
+    "The usage in one window; a slot has quota.window.num plus 1 of them. Of a token bucket the first one has the "
+    "tokens.",
     24,
     (
-        Field("start_ms", "q", "ms", "owner", "monotonic time when the window began; 0: nothing was ever recorded"),
-        Field("last_ms", "q", "ms", "owner", "monotonic time when something was recorded in it last"),
-        Field("used", "q", "-", "owner", "bytes, or ns of a thread; of a bucket the tokens, in thousandths"),
+        Field("start_ms", "q", "ms", "owner", "monotonic start of the window; 0: unused"),
+        Field("last_ms", "q", "ms", "owner", "monotonic time of its last recorded usage"),
+        Field("used", "q", "-", "owner", "bytes, or ns of a thread; of a token bucket the tokens, in thousandths"),
     ),
 )

@@ -13,35 +13,35 @@ from rotunda.shm.record import Field, Record
 #: gap between fields: numpy would leave it out when it joins rows.
 FACTS = (
     Field("received_ns", "q", "ns", "handler", "copied from the request"),
-    Field("dequeued_ns", "q", "ns", "handler", "monotonic time when the request was taken"),
+    Field("dequeued_ns", "q", "ns", "handler", "monotonic time when the handler read the request"),
     Field("local_complete_ns", "q", "ns", "handler", "monotonic time when the API function returned"),
-    Field("response_complete_ns", "q", "ns", "handler", "monotonic time when the answer was complete"),
+    Field("response_complete_ns", "q", "ns", "handler", "monotonic time when the response was complete"),
     Field("correlation_id", "i", "-", "handler", "copied from the request"),
     Field("request_bytes", "i", "bytes", "handler", "size of the request, without its size prefix"),
-    Field("response_bytes", "i", "bytes", "handler", "size of the answer with its size prefix, file ranges included"),
+    Field("response_bytes", "i", "bytes", "handler", "size of the response with its size prefix and file ranges"),
     Field("throttle_ms", "i", "ms", "handler", "throttle time given to the client"),
-    Field("record_count", "i", "count", "handler", "records written, or offsets in what is fetched; -1: not known"),
-    Field("codec", "h", "index", "handler", "of a Produce: index in CODECS, MIXED_CODECS; -1: not known"),
+    Field("record_count", "i", "count", "handler", "records written, or offsets fetched; -1: unknown"),
+    Field("codec", "h", "index", "handler", "of a Produce: index in CODECS, or MIXED_CODECS; -1: unknown"),
     Field(
         "throttled_by",
         "h",
         "index",
         "handler",
-        "low byte: index in THROTTLED_BY, and one; HELD_BACK_BY from the processor; high byte: bits of INJECTED",
+        "low byte: index in THROTTLED_BY plus 1, or HELD_BACK_BY from the processor; high byte: bits of INJECTED",
     ),
-    Field("record_bytes", "q", "bytes", "handler", "record batches of a Produce, or in what is fetched; -1: not known"),
-    Field("denial", "q", "id", "handler", "what was denied, whose RECORDER_TEXT its handler sends; 0: nothing"),
+    Field("record_bytes", "q", "bytes", "handler", "record batches of a Produce or fetched; -1: unknown"),
+    Field("denial", "q", "id", "handler", "id of the denial, described in a RECORDER_TEXT of the handler; 0: none"),
     Field("api_key", "h", "-", "handler", "copied from the request"),
     Field("api_version", "h", "-", "handler", "copied from the request"),
-    Field("handler", "h", "index", "handler", "which target answered"),
-    Field("error_code", "h", "-", "handler", "first Kafka error code in the answer"),
+    Field("handler", "h", "index", "handler", "the target that served the request"),
+    Field("error_code", "h", "-", "handler", "first Kafka error code in the response"),
     Field("partition_row", "i", "index", "handler", "partition table row of the first partition named; -1: none"),
-    Field("partition_count", "i", "count", "handler", "how many partitions the request named, created or deleted"),
-    Field("min_bytes", "i", "bytes", "handler", "what a fetch waits for; -1: no fetch"),
-    Field("max_wait_ms", "i", "ms", "handler", "how long a fetch waits at most; -1: no fetch"),
-    Field("acks", "h", "-", "handler", "of a Produce: -1, 0 or 1; NOT_TOLD: no Produce"),
-    Field("isolation_level", "h", "0/1", "handler", "of a request that has one; NOT_TOLD: it has none"),
-    Field("weight", "i", "count", "processor", "requests that the row stands for; 0 in an envelope"),
+    Field("partition_count", "i", "count", "handler", "partitions that the request named, created or deleted"),
+    Field("min_bytes", "i", "bytes", "handler", "min bytes of a Fetch; -1: another API"),
+    Field("max_wait_ms", "i", "ms", "handler", "max wait of a Fetch; -1: another API"),
+    Field("acks", "h", "-", "handler", "of a Produce: -1, 0 or 1; NOT_TOLD: another API"),
+    Field("isolation_level", "h", "0/1", "handler", "of the request; NOT_TOLD: it has none"),
+    Field("weight", "i", "count", "processor", "requests that the row represents; 0 in an envelope"),
 )
 
 #: A small field of the facts that does not apply to the request.
@@ -72,42 +72,48 @@ THROTTLED_BY_MASK = (1 << INJECTED_SHIFT) - 1
 #: The pseudo-event of a group's lag.
 LAG = "lag"
 
-#: The codec of a request whose batches have several: a batch has three bits for its own.
+#: The codec of a request with batches of different codecs. A batch has three bits for its own.
 MIXED_CODECS = 8
 
 RECORDER_SETTINGS = Record(
     "RECORDER_SETTINGS",
-    "What is asked of the recorder and its sources; at the start of its segment, and there before the first of them.",
+    "Settings of the recorder and its sources, at the start of its segment, set before they start.",
     64,
     (
-        Field("enabled", "q", "0/1", "controller", "1: requests are to be recorded"),
-        Field("sample_interval", "q", "count", "controller", "of ordinary requests one in so many is recorded"),
-        Field("slow_ns", "q", "ns", "controller", "requests that take as long are slow, and always recorded"),
-        Field("rows_per_second", "q", "count", "controller", "rows that a processor may send for long; 0: any number"),
+        Field("enabled", "q", "0/1", "controller", "1: requests are recorded"),
+        Field("sample_interval", "q", "count", "controller", "one in this many ordinary requests is recorded"),
+        Field("slow_ns", "q", "ns", "controller", "duration of a slow request, which is always recorded"),
+        Field("rows_per_second", "q", "count", "controller", "sustained rate of rows of a processor; 0: unlimited"),
         Field("retention_ms", "q", "ms", "controller", "age at which files are removed; -1: never"),
-        Field("retention_bytes", "q", "bytes", "controller", "size of all files beyond which the oldest go; -1: none"),
-        Field("roles_interval_ms", "q", "ms", "controller", "how often processes and lags are recorded; 0: never"),
+        Field(
+            "retention_bytes",
+            "q",
+            "bytes",
+            "controller",
+            "total size of files above which the oldest are removed; -1: none",
+        ),
+        Field("roles_interval_ms", "q", "ms", "controller", "interval of rows about processes and lags; 0: never"),
     ),
 )
 
 RECORDER_SOURCE = Record(
     "RECORDER_SOURCE",
-    "One per process that sends to the recorder: the processors, then the targets, then the recorder itself, "
-    "whose events are rows of the dataset roles. What was sent and is neither durable nor in the ring was lost with "
-    "its process; the recorder writes that down, and counts what it has.",
+    "One per process that sends to the recorder: the processors, then the targets, then the recorder itself, whose "
+    "events are rows of the dataset roles. Rows that were sent, are not durable and not in the ring were lost with "
+    "their process; the recorder counts and reports them.",
     192,
     (
-        Field("rows_taken", "q", "count", "source", "answers taken to be written; stored before they are"),
-        Field("rows_pushed", "q", "count", "source", "of them in frames of the ring, ever", align=64),
-        Field("rows_skipped", "q", "count", "source", "of them left out by sampling, which weights make up for"),
-        Field("rows_dropped", "q", "count", "source", "of them dropped because the ring was full"),
-        Field("rows_lost", "q", "count", "source", "of them lost with predecessors that were killed"),
+        Field("rows_taken", "q", "count", "source", "responses read from the rings; stored before they are written"),
+        Field("rows_pushed", "q", "count", "source", "of these, sent in frames of the ring", align=64),
+        Field("rows_skipped", "q", "count", "source", "of these, skipped by sampling and represented by weights"),
+        Field("rows_dropped", "q", "count", "source", "of these, dropped because the ring was full"),
+        Field("rows_lost", "q", "count", "source", "of these, lost with killed predecessors"),
         Field(
             "events_pushed",
             "q",
             "count",
             "source",
-            "connection or group events in frames, or rows begun, ever",
+            "connection or group events sent in frames, or rows begun",
         ),
         Field("events_dropped", "q", "count", "source", "events dropped because the ring was full"),
         Field("rows_settled", "q", "count", "recorder", "pushed rows that are durable or reported lost", align=64),
@@ -120,7 +126,7 @@ RECORDER_SOURCE = Record(
 
 RECORDER_FRAME = Record(
     "RECORDER_FRAME",
-    "Heads a frame of a recorder ring; REQUEST_ROWs, CONNECTION_EVENTs and named texts follow in this order.",
+    "Header of a frame of a recorder ring, followed by REQUEST_ROWs, CONNECTION_EVENTs and texts.",
     40,
     (
         Field("first_row", "q", "count", "source", "rows_pushed before this frame"),
@@ -134,52 +140,54 @@ RECORDER_FRAME = Record(
 
 REQUEST_ROW = Record(
     "REQUEST_ROW",
-    "One finished request. Its first part is copied from the envelope of its answer.",
+    "A finished request. Its first part is copied from its RESPONSE_ENVELOPE.",
     128,
     (
         *FACTS,
-        Field("client", "q", "id", "processor", "who asked: its RECORDER_TEXT is in the same frame"),
-        Field("taken_ns", "q", "ns", "processor", "monotonic time when the answer was taken from its ring"),
+        Field("client", "q", "id", "processor", "id of the client, described in a RECORDER_TEXT of the same frame"),
+        Field("taken_ns", "q", "ns", "processor", "monotonic time when the processor read the response"),
         Field("end_ns", "q", "ns", "processor", "monotonic time when its last byte was written"),
     ),
 )
 
 CONNECTION_EVENT = Record(
     "CONNECTION_EVENT",
-    "A connection was opened or closed; the totals are of its whole life.",
+    "A connection was opened or closed; the totals are since its start.",
     72,
     (
-        Field("client", "q", "id", "processor", "as in REQUEST_ROW, as last known"),
+        Field("client", "q", "id", "processor", "as in REQUEST_ROW, at its end"),
         Field("connection_id", "q", "id", "processor", "as in REQUEST_ENVELOPE"),
         Field("time_ns", "q", "ns", "processor", "monotonic time"),
         Field("opened_ns", "q", "ns", "processor", "monotonic time when it was opened"),
-        Field("requests", "q", "count", "processor", "requests done with"),
+        Field("requests", "q", "count", "processor", "finished requests"),
         Field("request_bytes", "q", "bytes", "processor", "of those"),
         Field("response_bytes", "q", "bytes", "processor", "of those"),
-        Field("errors", "q", "count", "processor", "of those, answered with an error"),
+        Field("errors", "q", "count", "processor", "of those, responses with an error"),
         Field("cause", "h", "index", "processor", "-1: opened; else closed, index in CLOSE_CAUSES"),
     ),
 )
 
 RECORDER_TEXT = Record(
     "RECORDER_TEXT",
-    "Heads a text in a recorder frame; the text follows, padded to a multiple of 8.",
+    "Header of a text in a recorder frame; the text follows, padded to a multiple of 8.",
     16,
     (
-        Field("client", "q", "id", "source", "whose names it has; -1: it is a group event; less: it is a denial"),
+        Field("client", "q", "id", "source", "id of the described client; -1: a group event; less: a denial"),
         Field("size", "q", "bytes", "source", "bytes of JSON, without padding"),
     ),
 )
 
 RECENT_BUFFER = Record(
     "RECENT_BUFFER",
-    "Heads each of the two buffers of what was requested last; newest rows, slowest rows and names follow.",
+    "Header of each of the two buffers of recent requests, followed by newest rows, slowest rows and names.",
     64,
     (
         Field("sequence", "q", "count", "recorder", "odd while the buffer is being filled; the higher one is in use"),
         Field("newest_rows", "q", "count", "recorder", "REQUEST_ROWs, newest last"),
         Field("slowest_rows", "q", "count", "recorder", "REQUEST_ROWs, slowest first"),
-        Field("names_bytes", "q", "bytes", "recorder", "JSON: what the rows' numbers stand for, and who is connected"),
+        Field(
+            "names_bytes", "q", "bytes", "recorder", "length of the JSON with the rows' names and the connected clients"
+        ),
         Field("epoch_ns", "q", "ns", "recorder", "monotonic time of 1970-01-01 00:00 UTC"),
         Field("published_ns", "q", "ns", "recorder", "monotonic time"),
     ),

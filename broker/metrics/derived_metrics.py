@@ -13,11 +13,11 @@ _GROUP_PARTITION = ("group", "topic", "partition")
 _PROCESS = ("role", "index")
 _RING = ("ring", "source", "destination")
 _QUOTA = ("quota", "user", "client_id")
-_ONLY_WHEN_ASKED = "Only with metrics.per.partition: there is one series for each."
+_ONLY_WHEN_ASKED = "Only with metrics.per.partition; one series each."
 
 PROCESS_METRICS = (
     Metric("build_info", GAUGE, "1", "The broker's version, as a label.", "Always 1.", keys=("version",)),
-    Metric("draining", GAUGE, "0/1", "Whether the broker is stopping.", "1 from the first signal to stop on."),
+    Metric("draining", GAUGE, "0/1", "Whether the broker is stopping.", "1 from the first stop signal."),
     Metric(
         "process_ready",
         GAUGE,
@@ -31,15 +31,15 @@ PROCESS_METRICS = (
         COUNTER,
         "restarts",
         "Replacements of a process that died.",
-        "Its last words stand on the status page and in the log.",
+        "The status page and the log have its last words.",
         keys=_PROCESS,
     ),
     Metric(
         "process_heartbeat_age_seconds",
         GAUGE,
         "seconds",
-        "Time since the last turn of a process's loop.",
-        "Every loop turns once a second even when idle; at process.hang.timeout.ms its process is killed and replaced.",
+        "Time since the last pass of a process's loop.",
+        "Every loop runs once a second even when idle; at process.hang.timeout.ms the process is killed and replaced.",
         keys=_PROCESS,
     ),
 )
@@ -50,23 +50,24 @@ STORAGE_METRICS = (
         GAUGE,
         "0-4",
         "State of the disk of the data directory: 0 is good.",
-        "0: there is room. 1: less than storage.free.warn.bytes. 2: the request log has stopped. 3: records are "
-        "refused. 4: the data directory has been removed.",
+        "0: enough space. 1: less than storage.free.warn.bytes. 2: the request log has stopped. 3: records are "
+        "rejected. 4: the data directory was removed.",
     ),
-    Metric("storage_free_bytes", GAUGE, "bytes", "Free bytes of that disk.", "As of the last look, once a second."),
+    Metric("storage_free_bytes", GAUGE, "bytes", "Free bytes of that disk.", "Updated every second."),
     Metric(
         "storage_refuses_records",
         GAUGE,
         "0/1",
         "Whether records are rejected because of the disk.",
-        "1 also when writes fail for a quota, which no figure of the disk shows; the status page says why.",
+        "Also 1 when writes fail for a file system quota, which the free space does not show; the status page has the "
+        "reason.",
     ),
     Metric(
         "offline_log_directories",
         GAUGE,
         "directories",
         "Missing data directories.",
-        "Kafka's OfflineLogDirectoryCount. Of partitions that are offline one by one, see topic_offline_partitions.",
+        "Kafka's OfflineLogDirectoryCount. For single partitions see topic_offline_partitions.",
     ),
 )
 
@@ -76,8 +77,8 @@ RING_METRICS = (
         GAUGE,
         "bytes",
         "Bytes in a ring: published and not yet released.",
-        "Rings request and response lie between processors and handlers, peer between handlers, recorder between "
-        "a source of rows and the recorder. The reader of a ring that stays full does not keep up.",
+        "request and response: between processors and handlers; peer: between handlers; recorder: to the recorder. "
+        "The reader of a ring that stays full does not keep up.",
         keys=_RING,
     ),
     Metric("ring_capacity_bytes", GAUGE, "bytes", "Size of a ring.", "See request.ring.bytes.", keys=_RING),
@@ -86,14 +87,14 @@ RING_METRICS = (
         GAUGE,
         "requests",
         "Unfinished requests of a handler.",
-        "The sum is Kafka's RequestQueueSize, which leaves out those that are being worked on. Rows `D01`, `D02`.",
+        "The sum is Kafka's RequestQueueSize, plus the requests in service. Rows `D01`, `D02`.",
         keys=("processor", "handler"),
     ),
     Metric(
         "response_queue_size",
         GAUGE,
         "responses",
-        "Responses that wait for their processor.",
+        "Responses waiting for their processor.",
         "The sum over handlers is Kafka's ResponseQueueSize{processor}. Row `D06`.",
         keys=("processor", "handler"),
     ),
@@ -106,7 +107,7 @@ TOPIC_METRICS = (
         GAUGE,
         "partitions",
         "Partitions of a topic that are not served.",
-        "Their log is damaged or about to be opened; the broker's log says which.",
+        "Their log is damaged or not open yet; see the broker's log.",
         keys=("topic",),
     ),
     Metric("topic_log_bytes", GAUGE, "bytes", "Size of a topic's segments.", "Without indexes.", keys=("topic",)),
@@ -123,7 +124,7 @@ TOPIC_METRICS = (
         COUNTER,
         "bytes",
         "Bytes appended to a topic, as stored.",
-        "Kafka's BytesInPerSec. Compressed batches count as they are.",
+        "Kafka's BytesInPerSec. Compressed batches count with their compressed size.",
         keys=("topic",),
     ),
     Metric(
@@ -131,7 +132,7 @@ TOPIC_METRICS = (
         COUNTER,
         "bytes",
         "Bytes of a topic's records in responses to fetches.",
-        "Kafka's BytesOutPerSec. Counted as the answer is given.",
+        "Kafka's BytesOutPerSec. Counted when the response is complete.",
         keys=("topic",),
     ),
     Metric(
@@ -160,17 +161,19 @@ GROUP_METRICS = (
         GAUGE,
         "groups",
         "Groups by kind and state.",
-        "Known while somebody looks, such as a Prometheus that scrapes; absent before.",
+        "Collected while it is read, as by Prometheus; absent in the first read.",
         keys=("kind", "state"),
     ),
-    Metric("group_members", GAUGE, "members", "Members of a group.", "0 if it only has offsets.", keys=("group",)),
+    Metric(
+        "group_members", GAUGE, "members", "Members of a group.", "0 for a group with offsets only.", keys=("group",)
+    ),
     Metric(
         "group_lag_records",
         GAUGE,
         "records",
         "Unread offsets of a group in a topic, up to the log end.",
-        "Committed offsets and log ends are of one instant, so it is never negative. A partition whose lag cannot be "
-        "known is left out and counted in group_unknown_lag_partitions; absent when none is known.",
+        "Committed offsets and log ends are of the same instant, so it is never negative. Partitions with an unknown "
+        "lag are left out and counted in group_unknown_lag_partitions; absent when all are unknown.",
         keys=_GROUP_TOPIC,
     ),
     Metric(
@@ -178,7 +181,7 @@ GROUP_METRICS = (
         GAUGE,
         "records",
         "Unread offsets of a group in a topic, up to the last stable offset.",
-        "0 while group_lag_records grows: a transaction is left open.",
+        "0 while group_lag_records grows: an open transaction blocks consumers.",
         keys=_GROUP_TOPIC,
     ),
     Metric(
@@ -186,8 +189,8 @@ GROUP_METRICS = (
         GAUGE,
         "seconds",
         "Age of the oldest unread record of a group in a topic.",
-        "The largest of its partitions; 0 when there is nothing to read, however long ago the last record was written. "
-        "By the first timestamp of the record's batch. Absent when it is not known.",
+        "The maximum of its partitions; 0 when everything was read. By the first timestamp of the record's batch. "
+        "Absent when unknown.",
         keys=_GROUP_TOPIC,
     ),
     Metric(
@@ -195,7 +198,7 @@ GROUP_METRICS = (
         GAUGE,
         "partitions",
         "Partitions of a topic with an unknown lag of a group.",
-        "The partition is gone or not served, or the committed offset lies beyond its end.",
+        "The partition was deleted or is offline, or the committed offset is above its end.",
         keys=_GROUP_TOPIC,
     ),
     Metric("group_partition_offset", GAUGE, "offset", "Committed offset.", _ONLY_WHEN_ASKED, keys=_GROUP_PARTITION),
@@ -215,7 +218,7 @@ GROUP_METRICS = (
         GAUGE,
         "groups",
         "Groups of a handler left out of its snapshot.",
-        "They are counted in groups and not listed one by one.",
+        "They are counted in groups, without series of their own.",
         keys=("handler",),
     ),
     Metric("transactions", GAUGE, "transactional ids", "Transactional ids by state.", "As groups.", keys=("state",)),
@@ -223,8 +226,8 @@ GROUP_METRICS = (
         "transaction_oldest_age_seconds",
         GAUGE,
         "seconds",
-        "Age of the oldest transaction under way.",
-        "0 without any. One beyond its transaction.timeout.ms cannot be ended: readers of committed records wait.",
+        "Age of the oldest open transaction.",
+        "0 without any. Above transaction.timeout.ms: it cannot be ended, and read_committed consumers wait.",
     ),
 )
 
@@ -233,11 +236,10 @@ QUOTA_METRICS = (
         "client_quota_rate",
         GAUGE,
         "of the quota",
-        "Current use of a quota by a client, in a second.",
+        "Current usage of a quota by a client, per second.",
         "Kafka's byte-rate and request-time: bytes for producer_byte_rate and consumer_byte_rate, percent of the time "
-        "of one thread for request_percentage; over quota.window.num windows. Without user or client_id: of all that "
-        "the quota does not distinguish. Absent for controller_mutation_rate, which is a bucket of tokens, and for who "
-        "has used nothing for an hour.",
+        "of one thread for request_percentage; over quota.window.num windows. Labels that the quota does not "
+        "distinguish are missing. Absent for controller_mutation_rate, a token bucket, and after an hour without use.",
         keys=_QUOTA,
     ),
     Metric(
@@ -245,7 +247,7 @@ QUOTA_METRICS = (
         GAUGE,
         "of the quota",
         "Limit of that quota.",
-        "Beside client_quota_rate, in the same unit.",
+        "In the unit of client_quota_rate.",
         keys=_QUOTA,
     ),
     Metric(
@@ -253,7 +255,7 @@ QUOTA_METRICS = (
         COUNTER,
         "responses",
         "Responses to a client with a throttle time of a quota.",
-        "Of several quotas that it has used up, the one with the longest time.",
+        "Of several exceeded quotas, the one with the longest throttle time.",
         keys=_QUOTA,
     ),
     Metric(
@@ -268,8 +270,8 @@ QUOTA_METRICS = (
         "client_quotas_left_out",
         GAUGE,
         "quotas",
-        "Quotas of clients that are not listed.",
-        "Those that are throttled come first, then those nearest to their limit.",
+        "Client quotas without series of their own.",
+        "Throttled clients are listed first, then those nearest to their limit.",
     ),
 )
 
@@ -279,8 +281,8 @@ REQUEST_LOG_METRICS = (
         COUNTER,
         "rows",
         "Rows of finished requests, by outcome.",
-        "pushed: given to the recorder. skipped: left out by sampling, for which others count more. dropped: the ring "
-        "was full. lost: in the memory of a processor that was killed. The last two stand in the dataset gaps.",
+        "pushed: sent to the recorder. skipped: by sampling; other rows have a higher weight. dropped: the ring was "
+        "full. lost: in the memory of a killed processor. The last two are in the dataset gaps.",
         keys=("outcome",),
     ),
     Metric(

@@ -13,8 +13,8 @@ class KafkaMetric(NamedTuple):
     text: str = ""
 
 
-_AS_REQUESTS = "Counts requests, where Kafka counts what they held."
-_NOT_MEASURED = "Not measured apart; part of the stage local."
+_AS_REQUESTS = "Counts requests, Kafka counts bytes or records."
+_NOT_MEASURED = "Not measured separately; part of the stage local."
 
 KAFKA_METRICS: Final = (
     KafkaMetric(
@@ -27,7 +27,7 @@ KAFKA_METRICS: Final = (
         'rate(rotunda_handler_idle_seconds_total{handler!="controller"}[5m]) / '
         '(rate(rotunda_handler_idle_seconds_total{handler!="controller"}[5m]) + '
         'rate(rotunda_handler_busy_seconds_total{handler!="controller"}[5m]))',
-        "The mean over handlers; the controller is none.",
+        "The mean over handlers, without the controller.",
     ),
     KafkaMetric("AcceptorBlockedPercent{listener}", "rate(rotunda_acceptor_blocked_seconds_total[5m])"),
     KafkaMetric("MemoryPoolAvailable", "sum(rotunda_processor_arena_free_bytes)"),
@@ -38,16 +38,14 @@ KAFKA_METRICS: Final = (
         "sum(rotunda_processor_arena_depleted_seconds_total)",
         "In seconds, not nanoseconds.",
     ),
-    KafkaMetric(
-        "AvailableRequestSize", "", "Of AutoMQ. No semaphore bounds waiting requests: see MemoryPoolAvailable."
-    ),
+    KafkaMetric("AvailableRequestSize", "", "AutoMQ's. No semaphore limits waiting requests: see MemoryPoolAvailable."),
     KafkaMetric("NumIncrementalFetchSessions", "sum(rotunda_handler_fetch_sessions)"),
     KafkaMetric("NumIncrementalFetchPartitionsCached", "sum(rotunda_handler_fetch_session_partitions)"),
     KafkaMetric(
         "IncrementalFetchSessionEvictionsPerSec", "sum(rate(rotunda_handler_fetch_sessions_evicted_total[5m]))"
     ),
-    KafkaMetric("RequestQueueSize", "sum(rotunda_request_queue_size)", "Includes what is being worked on."),
-    KafkaMetric("ControlPlaneRequestQueueSize", "", "Requests of the control plane wait in the same rings."),
+    KafkaMetric("RequestQueueSize", "sum(rotunda_request_queue_size)", "Includes requests in service."),
+    KafkaMetric("ControlPlaneRequestQueueSize", "", "Control plane requests use the same rings."),
     KafkaMetric("ResponseQueueSize{processor}", "sum by (processor) (rotunda_response_queue_size)"),
     KafkaMetric("RequestsPerSec{request, version}", "rate(rotunda_requests_total[5m])"),
     KafkaMetric("DeprecatedRequestsPerSec", "rate(rotunda_deprecated_requests_total[5m])"),
@@ -62,7 +60,7 @@ KAFKA_METRICS: Final = (
         "RequestBytes, request-size-avg", "histogram_quantile(0.5, rate(rotunda_request_size_bytes_bucket[5m]))"
     ),
     KafkaMetric("MessageConversionsTimeMs, TemporaryMemoryBytes, ProduceMessageConversionsPerSec", "", _NOT_MEASURED),
-    KafkaMetric("FetchMessageConversionsPerSec", "", "Answers are never converted."),
+    KafkaMetric("FetchMessageConversionsPerSec", "", "Responses are never converted."),
     KafkaMetric("connection-count", "sum(rotunda_processor_connections)"),
     KafkaMetric("connections{client}", "rotunda_client_connections"),
     KafkaMetric("connection-creation-rate", "rate(rotunda_processor_connections_opened_total[5m])"),
@@ -82,15 +80,14 @@ KAFKA_METRICS: Final = (
         "sum(rate(rotunda_processor_authentications_succeeded_total[5m]))",
         "The other -rate of authentications likewise.",
     ),
-    KafkaMetric("successful-authentication-no-reauth-total", "", "Not counted apart: part of those that succeeded."),
+    KafkaMetric("successful-authentication-no-reauth-total", "", "Not counted separately; part of the succeeded ones."),
     KafkaMetric(
         "expired-connections-killed-count, ExpiredConnectionsKilledCount",
         "sum(rotunda_processor_sessions_expired_total)",
-        "Those whose clients did not authenticate again in time.",
     ),
     KafkaMetric("connection-accept-rate{listener}", "rate(rotunda_acceptor_connections_accepted_total[5m])"),
     KafkaMetric("broker-connection-accept-rate", "sum(rate(rotunda_acceptor_connections_accepted_total[5m]))"),
-    KafkaMetric("connection-accept-rate{ip}", "", "By address: the status page and the request log."),
+    KafkaMetric("connection-accept-rate{ip}", "", "See the status page and the request log."),
     KafkaMetric(
         "connection-accept-throttle-time{listener}",
         "rate(rotunda_acceptor_accept_throttle_seconds_total[5m]) / rate(rotunda_acceptor_accept_throttled_total[5m])",
@@ -135,12 +132,46 @@ KAFKA_METRICS: Final = (
         'rate(rotunda_request_errors_total{error=~"OUT_OF_ORDER_SEQUENCE_NUMBER|INVALID_RECORD"}[5m])',
         _AS_REQUESTS,
     ),
+    KafkaMetric("PartitionCount, LeaderCount, GlobalPartitionCount", "sum(rotunda_topic_partitions)"),
+    KafkaMetric("GlobalTopicCount", "count(rotunda_topic_partitions)"),
+    KafkaMetric("OfflinePartitionsCount", "sum(rotunda_topic_offline_partitions)"),
+    KafkaMetric("OfflineLogDirectoryCount", "rotunda_offline_log_directories"),
+    KafkaMetric("ActiveControllerCount", 'rotunda_process_ready{role="controller"}'),
+    KafkaMetric("BrokerState", "rotunda_draining", "1 while the broker stops."),
+    KafkaMetric("ProducerIdCount", "sum(rotunda_handler_producer_ids)"),
+    KafkaMetric(
+        "PurgatorySize{delayedOperation}", "sum(rotunda_handler_operations_waiting)", "All operations together."
+    ),
+    KafkaMetric("NumGroups, consumer-group-count{state}", "sum by (kind, state) (rotunda_groups)"),
+    KafkaMetric(
+        "Size, LogStartOffset, LogEndOffset{topic, partition}",
+        "",
+        "With metrics.per.partition: rotunda_partition_log_bytes and its neighbours.",
+    ),
+    KafkaMetric("NumLogSegments, LogFlushRateAndTimeMs, ExpiresPerSec", "", "Not measured."),
+    KafkaMetric(
+        "group-completed-rebalance-rate, partition-load-time-max, event-queue-size",
+        "",
+        "Not measured; the report `groups` has rebalances.",
+    ),
+    KafkaMetric("offset-commit-rate", 'sum(rate(rotunda_requests_total{api="OffsetCommit"}[5m]))', "In requests."),
+    KafkaMetric(
+        "UnderReplicatedPartitions, UnderMinIsrPartitionCount, IsrShrinksPerSec, ReplicationBytesInPerSec, MaxLag, "
+        "UncleanLeaderElectionsPerSec, ReassigningPartitions",
+        "",
+        "One broker does not replicate: each would be 0.",
+    ),
+    KafkaMetric(
+        "raft-metrics, broker-metadata-metrics, MetadataErrorCount, FencedBrokerCount", "", "No metadata quorum."
+    ),
+    KafkaMetric("RemoteFetchBytesPerSec and the other Remote…", "", "Remote storage is not supported."),
+    KafkaMetric("LinuxDiskReadBytes, LinuxDiskWriteBytes, java.lang", "", "Of the machine: see a node exporter."),
     KafkaMetric("max-dirty-percent", "rotunda_cleaner_max_dirty_ratio"),
     KafkaMetric("uncleanable-partitions-count", "rotunda_cleaner_uncleanable_partitions"),
     KafkaMetric(
         "ControlPlane…",
         "",
-        "A processor of its own serves control.plane.listener.name; its metrics are those of the others.",
+        "The processor of control.plane.listener.name has the metrics of every processor.",
     ),
     KafkaMetric(
         "Produce, Fetch, Request, ControllerMutation: throttle-time{user, client-id}",
@@ -150,7 +181,7 @@ KAFKA_METRICS: Final = (
     KafkaMetric(
         "Produce, Fetch: byte-rate; Request: request-time{user, client-id}",
         "rotunda_client_quota_rate",
-        "By quota; what it may be is rotunda_client_quota_limit.",
+        "By quota; the limit is rotunda_client_quota_limit.",
     ),
     KafkaMetric("ControllerMutation: mutation-rate, tokens{user, client-id}", "", "Not measured; throttle-time is."),
 )

@@ -12,7 +12,7 @@ from rotunda.shm.metrics.metric import HISTOGRAM, Metric
 
 _PREAMBLE = """# Metrics
 
-Read every metric of the local broker, or the notes on one:
+Print all metrics of the local broker, or explain one:
 
 ```
 rotunda metrics
@@ -20,11 +20,11 @@ rotunda metrics --describe rotunda_acceptor_accept_errors_total
 curl http://127.0.0.1:8080/metrics          # the same for Prometheus, at the status page's address
 ```
 
-The names and labels are an interface: they are added, not renamed. A name that ends in `_total` is a counter. A
-histogram is marked; its values are exact to 2 %. All others are gauges. Units are seconds and bytes. An unknown value
-is absent. Counters survive the death of their process; they start at 0 when the broker starts.
+Names and labels are stable: they are added, not renamed. Names that end in `_total` are counters, marked ones are
+histograms with 2 % precision, all others gauges. Units are seconds and bytes. Unknown values are absent. Counters start
+at 0 with the broker and survive the restart of their process.
 
-`ops/grafana` has a dashboard and `ops/alerts.yml` has alerts. [Kafka's names](#kafkas-names) come last.
+`ops/grafana` has a dashboard, `ops/alerts.yml` alerts. For Kafka's names see [the last table](#kafkas-names).
 """
 _TABLE = ["| metric | labels | meaning |", "|---|---|---|"]
 

@@ -10,7 +10,7 @@ CLEANER_METRICS = (
         COUNTER,
         "segments",
         "Segments removed by age, by size or below the log start.",
-        "What DeleteRecords removed at once is not counted.",
+        "Not those that DeleteRecords removed at once.",
     ),
     Metric("bytes_deleted", COUNTER, "bytes", "Size of the segments removed.", "Log files, without their indexes."),
     Metric(
@@ -18,7 +18,7 @@ CLEANER_METRICS = (
         COUNTER,
         "runs",
         "Compacted partitions.",
-        "One partition may take several, if its keys do not fit log.cleaner.dedupe.buffer.size.",
+        "A partition counts several times if its keys do not fit log.cleaner.dedupe.buffer.size.",
     ),
     Metric("compaction_ns", COUNTER, "ns", "Time of compactions.", "Waiting for the owner and throttling included."),
     Metric(
@@ -26,22 +26,29 @@ CLEANER_METRICS = (
         COUNTER,
         "bytes",
         "Bytes of segments read for compaction.",
-        "What was dirty is read twice: for the keys, and to be rewritten.",
+        "Dirty segments are read twice: for their keys, and to be rewritten.",
     ),
     Metric(
         "bytes_written",
         COUNTER,
         "bytes",
         "Bytes of compacted segments written.",
-        "Against the growth of bytes_read it is Kafka's cleaner-recopy-percent.",
+        "Divided by the growth of bytes_read it is Kafka's cleaner-recopy-percent.",
     ),
-    Metric("records_removed", COUNTER, "records", "Records removed by compaction.", "Older ones, markers, aborted."),
+    Metric(
+        "records_removed",
+        COUNTER,
+        "records",
+        "Records removed by compaction.",
+        "Superseded records, tombstones, markers, aborted records.",
+    ),
     Metric(
         "max_dirty_percent",
         GAUGE,
         "percent",
         "Largest uncompacted share of a partition.",
-        "As of the last look. Kafka's max-dirty-percent; above min.cleanable.dirty.ratio it is about to be compacted.",
+        "As of the last check. Kafka's max-dirty-percent; above min.cleanable.dirty.ratio the partition is due for "
+        "compaction.",
         exposed="cleaner_max_dirty_ratio",
     ),
     Metric(
@@ -49,13 +56,13 @@ CLEANER_METRICS = (
         GAUGE,
         "partitions",
         "Partitions that cannot be compacted.",
-        "Their files could not be read; the log has the reason. They are tried again when the process starts anew.",
+        "Their files could not be read; the log has the reason. Retried after a restart of the cleaner.",
     ),
     Metric(
         "last_look_ms",
         GAUGE,
         "ms",
-        "Unix time of the last search for partitions to compact.",
+        "Unix time of the last check for partitions to compact.",
         "Kafka's time-since-last-run-ms is the time since.",
         exposed="cleaner_last_look_timestamp_seconds",
     ),
@@ -70,7 +77,7 @@ RECORDER_METRICS = (
         "Rows lost to the request log.",
         "Each loss is a row of the dataset gaps, with its time and cause.",
     ),
-    Metric("files_written", COUNTER, "files", "Finished files of the request log.", "One an hour at least."),
+    Metric("files_written", COUNTER, "files", "Finished files of the request log.", "At least one an hour."),
     Metric("files_removed", COUNTER, "files", "Files of the request log removed by age or size.", "See retention."),
 )
 
@@ -80,7 +87,7 @@ WEB_METRICS = (
         GAUGE,
         "connections",
         "Open connections of the status page.",
-        "At most status.max.connections. Of browsers, Prometheus and probes; clients of the broker are not among them.",
+        "At most status.max.connections: browsers, Prometheus and probes, not Kafka clients.",
     ),
     Metric(
         "streams",
@@ -94,15 +101,15 @@ WEB_METRICS = (
         COUNTER,
         "streams",
         "Rejected event streams: too many.",
-        "Such a screen asks every few seconds instead.",
+        "The screen polls every few seconds instead.",
     ),
     Metric(
         "connections_dropped",
         COUNTER,
         "connections",
         "Connections closed by the status page, by cause.",
-        "slow_request: no whole request within status.request.timeout.ms, or nothing at all for three times as long. "
-        "slow_reader: it does not read its answers. no_room: the oldest, when there were too many.",
+        "slow_request: no complete request within status.request.timeout.ms, or idle for three times as long. "
+        "slow_reader: it does not read its responses. no_room: the longest idle one of too many.",
         "cause",
         ("slow_request", "slow_reader", "no_room"),
     ),
@@ -111,6 +118,6 @@ WEB_METRICS = (
         COUNTER,
         "requests",
         "Bytes received by the status page that are not HTTP.",
-        "Answered with 400; their connection is closed.",
+        "The response is 400, and the connection is closed.",
     ),
 )

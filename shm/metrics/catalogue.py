@@ -28,7 +28,7 @@ ACCEPTOR_METRICS = (
         COUNTER,
         "connections",
         "Accepted connections.",
-        "Counted before quotas are asked.",
+        "Counted before limits are checked.",
         "listener",
         _LISTENERS,
     ),
@@ -37,7 +37,7 @@ ACCEPTOR_METRICS = (
         COUNTER,
         "connections",
         "Accepted connections that have ended.",
-        "Refused by a quota or reported closed by their processor; accepted minus closed are open now.",
+        "Refused by a limit or reported closed by their processor. Accepted minus closed connections are open.",
         "listener",
         _LISTENERS,
     ),
@@ -46,8 +46,8 @@ ACCEPTOR_METRICS = (
         COUNTER,
         "connections",
         "Connections closed at once: too many of their address.",
-        "See max.connections.per.ip. Beyond max.connections nobody is refused: others wait, which is blocked_ns. Rows "
-        "`A08`, `A14`.",
+        "See max.connections.per.ip. Above max.connections connections wait instead, see blocked_ns. Rows `A08`, "
+        "`A14`.",
         "listener",
         _LISTENERS,
     ),
@@ -73,7 +73,7 @@ ACCEPTOR_METRICS = (
         "ip_accept_throttled",
         COUNTER,
         "connections",
-        "Connections closed with a delay, for the rate of their address or of all.",
+        "Connections closed with a delay: rate of their address, or of all, too high.",
         "Beyond the connection_creation_rate of their address, or beyond connection.refusal.rate. Rows `A12`, `A13`.",
         "listener",
         _LISTENERS,
@@ -91,7 +91,7 @@ ACCEPTOR_METRICS = (
         "connections_parked",
         GAUGE,
         "connections",
-        "Connections that wait for their delayed close.",
+        "Connections waiting for their delayed close.",
         "Refused with a delay; each has a descriptor of the acceptor. Row `A20`.",
     ),
     Metric(
@@ -99,8 +99,8 @@ ACCEPTOR_METRICS = (
         COUNTER,
         "ns",
         "Time in which a listener did not accept.",
-        "Because of connection limits, creation rate or processors that take no more. Its growth per "
-        "nanosecond is Kafka's AcceptorBlockedPercent, a fraction of 0 to 1. Row `A23`.",
+        "Because of connection limits, the creation rate or full processors. Its growth per nanosecond is Kafka's "
+        "AcceptorBlockedPercent, a fraction of 0 to 1. Row `A23`.",
         "listener",
         _LISTENERS,
     ),
@@ -109,7 +109,7 @@ ACCEPTOR_METRICS = (
         COUNTER,
         "errors",
         "Failed calls of accept.",
-        "Mostly too many open files: raise the limit. The acceptor backs off and tries again. Row `A24`.",
+        "Usually too many open files: raise the limit. The acceptor backs off and retries. Row `A24`.",
     ),
 )
 
@@ -126,8 +126,8 @@ PROCESSOR_METRICS = (
         COUNTER,
         "responses",
         "Completed requests: response written, or none needed.",
-        "A Produce with acks=0 counts too, and so does a request whose answer is the end of its connection, or comes "
-        "when its connection has gone.",
+        "Includes Produce with acks=0, requests that closed their connection, and responses after their connection "
+        "was closed.",
     ),
     Metric("bytes_received", COUNTER, "bytes", "Bytes read from clients.", "Size prefixes and headers included."),
     Metric(
@@ -135,8 +135,8 @@ PROCESSOR_METRICS = (
         COUNTER,
         "bytes",
         "Bytes of responses received from handlers for clients.",
-        "Record data sent from files included. Counted as an answer leaves its ring: what a slow client has not read "
-        "yet is in it, and so is what is dropped when its connection ends.",
+        "Includes record data sent from files. Counted when a response is read from its ring, before it is written to "
+        "the client.",
     ),
     Metric(
         "connections_opened",
@@ -150,12 +150,11 @@ PROCESSOR_METRICS = (
         COUNTER,
         "connections",
         "Closed connections, by cause.",
-        "client: the other side left. idle: connections.max.idle.ms without a byte. invalid_request: broken framing or "
-        "header. io_error: the socket failed. response: a handler asked for it. shutdown: the broker stops. fault: an "
-        "error of ours, contained to the connection. not_kept: its handler died, and no copy of its request was kept. "
-        "excess: there were more than max.connections, and it had been silent longest. failed_authentication: the TLS "
-        "handshake or the authentication by SASL failed, or took too long. expired: its session had ended. Rows `A17`, "
-        "`A18`, `B22`-`B24`.",
+        "client: closed by the client. idle: no traffic for connections.max.idle.ms. invalid_request: invalid frame "
+        "or header. io_error: the socket failed. response: closed by a handler. shutdown: the broker stops. fault: an "
+        "internal error, confined to the connection. not_kept: its handler died, and there was no copy of its "
+        "request. excess: idle longest above max.connections. failed_authentication: TLS or SASL failed or timed out. "
+        "expired: its session expired. Rows `A17`, `A18`, `B22`-`B24`.",
         "cause",
         CLOSE_CAUSES,
     ),
@@ -165,8 +164,8 @@ PROCESSOR_METRICS = (
         COUNTER,
         "handshakes",
         "Completed TLS handshakes.",
-        "Those that failed are in connections_closed, as failed_authentication. Each costs the processor about half "
-        "a millisecond, so that clients that connect anew for each request show here.",
+        "Failed ones are in connections_closed, as failed_authentication. Each costs the processor about half a "
+        "millisecond; a high rate shows clients that open a connection for each request.",
     ),
     Metric(
         "handshakes_under_way",
@@ -180,8 +179,8 @@ PROCESSOR_METRICS = (
         GAUGE,
         "ms",
         "End of the listener's certificate, as Unix time.",
-        "Wall-clock time. It is renewed without a restart: replace the file, then `rotunda reload`. Thirty days before "
-        "the end the log begins to warn, once a day.",
+        "Wall-clock time. Renew it without a restart: replace the file, then `rotunda reload`. The log warns daily in "
+        "the last thirty days.",
         "listener",
         _LISTENERS,
         exposed="certificate_expiry_timestamp_seconds",
@@ -191,21 +190,20 @@ PROCESSOR_METRICS = (
         COUNTER,
         "ns",
         "Time spent waiting in poll.",
-        "Its growth divided by that of io_wait_ns and io_ns together is Kafka's IdlePercent, a fraction of 0 to 1; the "
-        "mean over all processors is NetworkProcessorAvgIdlePercent: healthy above 0.5, worth a look below 0.5, urgent "
-        "below 0.2 for long. Row `B30`.",
+        "Its share of the growth of io_wait_ns and io_ns is Kafka's IdlePercent, a fraction of 0 to 1; the mean over "
+        "all processors is NetworkProcessorAvgIdlePercent: healthy above 0.5, overloaded below 0.2. Row `B30`.",
     ),
     Metric("io_ns", COUNTER, "ns", "Time spent outside poll.", "The rest of the loop: reading, routing, writing."),
-    Metric("polls", COUNTER, "polls", "Turns of the loop, each with one poll.", "Kafka's select-total."),
+    Metric("polls", COUNTER, "polls", "Passes of the loop, each with one poll.", "Kafka's select-total."),
     Metric(
         "mutes",
         COUNTER,
         "events",
         "Muted connections, by cause.",
         "pipeline: too many requests in flight; pipeline_bytes: too many bytes of them. arena: no block for a large "
-        "request. ring_full: its handler does not keep up. output: responses wait for the client, or an earlier one. "
-        "order: a Produce of several partitions waits for what is in flight. draining: the broker stops. throttled: an "
-        "answer gave a throttle time, since its client has used up a quota.",
+        "request. ring_full: its handler does not keep up. output: too many unsent responses. order: a Produce of "
+        "several partitions waits for earlier requests. draining: the broker stops. throttled: its client has "
+        "exceeded a quota.",
         "cause",
         MUTE_CAUSES,
     ),
@@ -222,47 +220,47 @@ PROCESSOR_METRICS = (
         GAUGE,
         "bytes",
         "Free bytes of the arena.",
-        "Not always in one piece. Kafka's MemoryPoolAvailable and AvailableRequestSize.",
+        "May be fragmented. Kafka's MemoryPoolAvailable and AvailableRequestSize.",
     ),
     Metric(
         "arena_depleted_ns",
         COUNTER,
         "ns",
         "Time in which at least one large request waited for a block of the arena.",
-        "Kafka's MemoryPoolDepletedTimeTotal; its growth per nanosecond is MemoryPoolAvgDepletedPercent. When it "
-        "grows, raise queued.max.request.bytes or ask why handlers are slow.",
+        "Kafka's MemoryPoolDepletedTimeTotal; its growth per nanosecond is MemoryPoolAvgDepletedPercent. If it grows, "
+        "raise queued.max.request.bytes, or find the reason for slow handlers.",
     ),
     Metric(
         "requests_kept_bytes",
         GAUGE,
         "bytes",
         "Copies of unanswered requests, beyond the first 8 KiB of each connection.",
-        "To be sent again should their handler die. At most pipeline.max.total.bytes, all processors together.",
+        "They are sent again if their handler dies. At most pipeline.max.total.bytes, all processors together.",
     ),
     Metric(
         "answers_unwritten_bytes",
         GAUGE,
         "bytes",
-        "Bytes of responses that wait for their client or for an earlier response.",
-        "As of the last second. At most output.max.bytes of each connection, and one answer more. Row `B27`.",
+        "Bytes of responses waiting for their client or for an earlier response.",
+        "Updated every second. At most output.max.bytes of each connection, plus one response. Row `B27`.",
     ),
     Metric(
         "requests_not_kept",
         COUNTER,
         "requests",
         "Requests served without a copy, for lack of memory.",
-        "They die with their handler.",
+        "They are lost if their handler dies.",
     ),
     Metric(
         "phase_ns",
         HISTOGRAM,
         "ns",
         "Time of requests in each stage, by API.",
-        "queue: whole request to handler. local: in the API function. remote: parked, waiting for others. "
-        "response_queue: answer complete to processor. send: processor to last byte written. total: all of "
-        "them. Kafka's RequestQueueTimeMs, LocalTimeMs, RemoteTimeMs, ResponseQueueTimeMs, ResponseSendTimeMs "
-        "and TotalTimeMs. A negative time counts as 0; the throttle time is no part of it. What is recorded as Fetch "
-        "is Kafka's FetchConsumer: there are no followers. Rows `D14`, `D16`, `D17`.",
+        "queue: from the complete request to the handler. local: in the API function. remote: parked. response_queue: "
+        "from the complete response to the processor. send: until the last byte is written. total: their sum. Kafka's "
+        "RequestQueueTimeMs, LocalTimeMs, RemoteTimeMs, ResponseQueueTimeMs, ResponseSendTimeMs and TotalTimeMs. A "
+        "negative time counts as 0; throttle time is not included. Fetch is Kafka's FetchConsumer: there are no "
+        "followers. Rows `D14`, `D16`, `D17`.",
         "phase",
         PHASES,
         exposed="request_duration_seconds",
@@ -280,7 +278,7 @@ PROCESSOR_METRICS = (
         HISTOGRAM,
         "bytes",
         "Size of requests, by API.",
-        "Kafka's RequestBytes, with the header that Kafka leaves out: without the size prefix. Row `D17`.",
+        "Kafka's RequestBytes plus the request header, without the size prefix. Row `D17`.",
         exposed="request_size_bytes",
     ),
     Metric(
@@ -288,8 +286,8 @@ PROCESSOR_METRICS = (
         COUNTER,
         "requests",
         "Completed requests, by API and version.",
-        "Kafka's RequestsPerSec{request,version}. Counted when the last byte of the answer is written or its "
-        "connection has gone. Row `D21`.",
+        "Kafka's RequestsPerSec{request,version}. Counted when the last byte of the response is written or its "
+        "connection is closed. Row `D21`.",
         keys=("api", "version"),
         slots=256,
         exposed="requests_total",
@@ -299,8 +297,8 @@ PROCESSOR_METRICS = (
         COUNTER,
         "requests",
         "Completed requests, by API and first error code, NONE included.",
-        "Kafka's ErrorsPerSec{request,error}, but once for each request, however many of its parts failed. Requests "
-        "with acks=0 count too. Row `D18`.",
+        "Kafka's ErrorsPerSec{request,error}, but once per request, however many of its parts failed. Includes "
+        "requests with acks=0. Row `D18`.",
         keys=("api", "error"),
         slots=256,
         exposed="request_errors_total",
@@ -310,7 +308,7 @@ PROCESSOR_METRICS = (
         COUNTER,
         "requests",
         "Requests of deprecated versions, by client software.",
-        "Kafka's DeprecatedRequestsPerSec. Which software has to be updated before such versions can go. Row `C17`.",
+        "Kafka's DeprecatedRequestsPerSec. The software to update before these versions are removed. Row `C17`.",
         keys=("api", "version", "software"),
         # Fewer than there are texts: the others are for connections.
         slots=32,
@@ -321,7 +319,7 @@ PROCESSOR_METRICS = (
         GAUGE,
         "connections",
         "Open connections, by listener and client software.",
-        "From ApiVersions, version 3 and later; empty until a client has sent it, and for one that does not.",
+        "Software as sent in ApiVersions, version 3 and later; empty without it.",
         keys=("listener", "software"),
         slots=128,
         exposed="client_connections",
@@ -338,8 +336,8 @@ PROCESSOR_METRICS = (
         COUNTER,
         "connections",
         "Connections closed after a failed SASL authentication.",
-        "The log says for each client and user why, at most every ten seconds. Kafka's failed-authentication-total. "
-        "Row `B23`.",
+        "The log has the reason for each client and user, at most every ten seconds. Kafka's "
+        "failed-authentication-total. Row `B23`.",
     ),
     Metric(
         "reauthentications_succeeded",
@@ -352,7 +350,7 @@ PROCESSOR_METRICS = (
         "reauthentications_failed",
         COUNTER,
         "connections",
-        "Connections closed after a failed renewal of their session.",
+        "Connections closed after a failed session renewal.",
         "Kafka's failed-reauthentication-total. Row `B25`.",
     ),
     Metric(
@@ -367,7 +365,7 @@ PROCESSOR_METRICS = (
         COUNTER,
         "connections",
         "Connections closed after their session expired.",
-        "Clients that do not authenticate again (KIP-368). Kafka's expired-connections-killed-count. Row `B24`.",
+        "Clients without re-authentication (KIP-368). Kafka's expired-connections-killed-count. Row `B24`.",
     ),
     *TURN_METRICS,
 )

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from rotunda.shm.metrics.metric import COUNTER, GAUGE, Metric
 
-#: Of every process that handles requests: a turn is one pass of its loop, during which nothing else is handled.
+#: Of every process that handles requests. A turn is one pass of its loop; other requests wait meanwhile.
 TURN_METRICS = (
     Metric(
         "slow_turns",
         COUNTER,
         "turns",
         "Turns of the loop that took more than 50 ms.",
-        "Nobody else was served meanwhile; the log names what was being done. It stays at 0 on a machine that is not "
-        "short of CPU or disk.",
+        "Other requests waited meanwhile; the log names the work. It stays at 0 on a machine with enough CPU and disk.",
     ),
     Metric(
         "busy_turns",
         COUNTER,
         "turns",
         "Turns of the loop that used more than 50 ms of CPU time.",
-        "Those of the slow turns that are the broker's own doing, not the machine's; up to 10 ms of earlier turns are "
-        "counted with one.",
+        "The slow turns caused by the broker, not by the machine; up to 10 ms of earlier turns are counted with one.",
     ),
     Metric(
         "longest_turn_ns",
         GAUGE,
         "ns",
         "The longest turn of the loop since the process started.",
-        "How long a request may have waited for what others asked.",
+        "The longest wait of a request for other requests.",
     ),
 )
 
@@ -37,60 +35,60 @@ HANDLER_METRICS = (
         COUNTER,
         "requests",
         "Requests dispatched to their API function.",
-        "Also parked ones.",
+        "Including parked ones.",
     ),
     Metric(
         "errors",
         COUNTER,
         "responses",
         "Responses with a Kafka error code.",
-        "One each, however many parts failed.",
+        "One per response, however many parts failed.",
     ),
     Metric(
         "idle_ns",
         COUNTER,
         "ns",
         "Time asleep on the bell.",
-        "Its growth divided by that of idle_ns and busy_ns together is the handler's idle fraction of 0 to 1; the mean "
-        "over all handlers is Kafka's RequestHandlerAvgIdlePercent. Row `E01`.",
+        "Its share of the growth of idle_ns and busy_ns is the handler's idle fraction of 0 to 1; the mean over all "
+        "handlers is Kafka's RequestHandlerAvgIdlePercent. Row `E01`.",
     ),
-    Metric("busy_ns", COUNTER, "ns", "Time awake.", "All the time that is not idle_ns."),
+    Metric("busy_ns", COUNTER, "ns", "Time awake.", "All other time."),
     Metric("records_appended", COUNTER, "records", "Records appended to logs.", "Duplicates not counted."),
-    Metric("bytes_appended", COUNTER, "bytes", "Bytes appended to logs.", "As stored, that is compressed."),
+    Metric("bytes_appended", COUNTER, "bytes", "Bytes appended to logs.", "As stored, compressed."),
     Metric(
         "commits",
         COUNTER,
         "writes",
         "Commits of staged batches.",
-        "Records per commit show how well batches form.",
+        "Records per commit show the effect of batching.",
     ),
     Metric(
         "commit_ns",
         COUNTER,
         "ns",
         "Time of commits.",
-        "Mostly the system's: when it grows faster than commits do, the disk of the data directory is slow.",
+        "Mostly in the kernel: if it grows faster than commits, the disk of the data directory is slow.",
     ),
     Metric(
         "write_failures",
         COUNTER,
         "writes",
         "Failed writes to logs.",
-        "For want of room: records are refused until there is some. Otherwise the partition is offline.",
+        "On a full disk, records are rejected until there is space. After other errors the partition is offline.",
     ),
     Metric(
         "segments_closed",
         COUNTER,
         "segments",
         "Segments closed for lack of file descriptors.",
-        "Each is opened again by its next write. If this keeps rising, raise the limit of open files.",
+        "Each is reopened by its next write. If it keeps growing, raise the limit of open files.",
     ),
     Metric(
         "fetches_parked",
         COUNTER,
         "requests",
         "Fetches that waited for data.",
-        "They found less than fetch.min.bytes.",
+        "There was less than fetch.min.bytes.",
     ),
     *TURN_METRICS,
     Metric(
@@ -98,7 +96,8 @@ HANDLER_METRICS = (
         COUNTER,
         "requests",
         "Poison requests dropped.",
-        "The log names API, client and address of each. Whatever kills a process is a fault of the broker.",
+        "The log names API, client and address of each. Report it: a request that kills a process is a bug of the "
+        "broker.",
     ),
     Metric(
         "authorization_denied",
@@ -112,7 +111,7 @@ HANDLER_METRICS = (
         GAUGE,
         "ns",
         "Throttle time of every response now, because requests queue.",
-        "Above 0 only with overload.queue.time.ms, while no request has waited less than that.",
+        "Above 0 only with overload.queue.time.ms, while every request has waited longer than that.",
     ),
     Metric(
         "overload_throttled",
@@ -125,15 +124,15 @@ HANDLER_METRICS = (
         "fetches_not_parked",
         COUNTER,
         "requests",
-        "Fetches answered empty at once because too many were parked.",
-        "Their clients ask again. rows_watched or operations_waiting shows of what there is too much.",
+        "Fetches with an empty response at once: too many parked fetches.",
+        "Clients fetch again. rows_watched and operations_waiting show which limit was reached.",
     ),
     Metric(
         "fetch_sessions_evicted",
         COUNTER,
         "sessions",
         "Evicted fetch sessions.",
-        "They were not used for two minutes, or had fewer partitions. Their clients name all partitions again.",
+        "They were unused for two minutes, or had fewer partitions. Their clients send full requests again.",
     ),
     Metric(
         "fetch_sessions",
@@ -147,36 +146,36 @@ HANDLER_METRICS = (
         GAUGE,
         "partitions",
         "Partitions in all fetch sessions.",
-        "At most 200,000 in each handler; beyond them no session begins.",
+        "At most 200,000 in each handler; above it no session is created.",
     ),
     Metric(
         "operations_waiting",
         GAUGE,
         "requests",
         "Parked requests: waiting for records, group members or another process.",
-        "Also those of clients that have gone: each ends with its own time limit.",
+        "Including those of disconnected clients, until their timeout.",
     ),
     Metric(
         "rows_watched",
         GAUGE,
         "partitions",
         "Partitions watched by parked fetches, counted for each fetch.",
-        "What parked fetches take in memory grows with it.",
+        "The memory of parked fetches grows with it.",
     ),
     Metric(
         "works_waiting",
         GAUGE,
         "requests",
         "Requests served in slices, or waiting for it.",
-        "Those that take long: descriptions and listings of much, changes of many topics.",
+        "Long requests: large descriptions and listings, changes of many topics.",
     ),
     Metric(
         "producer_ids",
         GAUGE,
         "producers",
         "Producer ids known to the partitions of a handler.",
-        "As of the last checkpoint, which is taken once a minute. Each partition forgets those that have been silent "
-        "longest when they are too many, and all after producer.id.expiration.ms.",
+        "As of the last checkpoint, once a minute. Above its limit a partition drops the longest idle producers, and "
+        "all after producer.id.expiration.ms.",
     ),
     Metric(
         "settings_bytes",
@@ -190,21 +189,21 @@ HANDLER_METRICS = (
         GAUGE,
         "bytes",
         "Memory of the groups of a handler: members, subscriptions, committed offsets.",
-        "Never too low, and too high for some seconds at most. At most the handler's part of group.state.max.bytes.",
+        "An upper bound, corrected within seconds. At most the handler's share of group.state.max.bytes.",
     ),
     Metric(
         "group_state_refusals",
         COUNTER,
         "requests",
         "Members and offsets rejected by group.state.max.bytes.",
-        "Raise group.state.max.bytes, or find out who makes so many groups. The log names some.",
+        "Raise group.state.max.bytes, or find the clients that create so many groups. The log names some.",
     ),
     Metric(
         "transaction_state_bytes",
         GAUGE,
         "bytes",
         "Approximate memory of the transactional ids of a handler.",
-        "At most the handler's part of transaction.state.max.bytes.",
+        "At most the handler's share of transaction.state.max.bytes.",
     ),
     Metric(
         "transaction_state_refusals",

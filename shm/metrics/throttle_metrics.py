@@ -21,7 +21,7 @@ THROTTLE_METRICS = (
         COUNTER,
         "responses",
         "Responses with a throttle time, by quota.",
-        "Of several that a client has used up, the one with the longest time. Row `E17`.",
+        "Of several exceeded quotas, the one with the longest throttle time. Row `E17`.",
         "quota",
         THROTTLED_BY,
         exposed="quota_throttled_total",
@@ -41,14 +41,14 @@ THROTTLE_METRICS = (
         COUNTER,
         "responses",
         "Responses delayed by the retry storm backoff or by a test.",
-        "See automq.retry.storm.backoff.enabled; the log names a client now and then, the request log has throttledBy. "
-        "Row `D22`.",
+        "See automq.retry.storm.backoff.enabled. The log names some clients; the request log has throttledBy. Row "
+        "`D22`.",
     ),
     Metric(
         "answers_held_back",
         GAUGE,
         "responses",
         "Responses delayed now.",
-        "Because of what has failed again and again, or by a test. Row `D22`.",
+        "After repeated failures, or by a test. Row `D22`.",
     ),
 )
