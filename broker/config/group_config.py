@@ -44,14 +44,14 @@ def _dead_letter_topic_complaint(name: str) -> str | None:
 
 
 _INTERVALS: Final = {
-    "heartbeat.interval.ms": "The interval at which a member of the group is asked to send a heartbeat.",
-    "session.timeout.ms": "How long the group waits for a member's heartbeat before it goes on without the member.",
-    "assignment.interval.ms": "How long the group's assignment stays before the next is made.",
+    "heartbeat.interval.ms": "The heartbeat interval of members.",
+    "session.timeout.ms": "Remove members without a heartbeat for this long from the group.",
+    "assignment.interval.ms": "Minimum time between two assignments.",
 }
 
 _SHARE_KEYS: Final = (
     _number("share", "record.lock.duration.ms", "How long a record is locked for the consumer that fetched it."),
-    _number("share", "delivery.count.limit", "Most deliveries of a record. After the last one it is archived."),
+    _number("share", "delivery.count.limit", "Maximum number of deliveries of a record. After the last one it is archived."),
     _number("share", "partition.max.record.locks", "Most records of a partition in flight."),
     GroupKey(
         name="share.auto.offset.reset",
