@@ -51,8 +51,8 @@ _INTERVALS: Final = {
 
 _SHARE_KEYS: Final = (
     _number("share", "record.lock.duration.ms", "How long a record is locked for the consumer that fetched it."),
-    _number("share", "delivery.count.limit", "Maximum number of deliveries of a record. After the last one it is archived."),
-    _number("share", "partition.max.record.locks", "Most records of a partition in flight."),
+    _number("share", "delivery.count.limit", "Maximum deliveries of a record. After the last one it is archived."),
+    _number("share", "partition.max.record.locks", "Maximum records of a partition in flight."),
     GroupKey(
         name="share.auto.offset.reset",
         kind=Kind.STRING,

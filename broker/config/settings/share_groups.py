@@ -28,7 +28,7 @@ def _ms(name: str, default: int, doc: str, bounds: tuple[int, int | None] = (1, 
 
 
 def _not_empty(names: tuple[str, ...]) -> str | None:
-    return None if names else "At least one must be named"
+    return None if names else "at least one assignor is required"
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -36,91 +36,93 @@ class ShareGroupSettings:
     """Settings of share groups. Only ever part of a BrokerConfig."""
 
     group_share_heartbeat_interval_ms: int = _ms(
-        "group.share.heartbeat.interval.ms", 5000, "The interval at which a member is asked to send a heartbeat."
+        "group.share.heartbeat.interval.ms", 5000, "The heartbeat interval of members."
     )
     group_share_min_heartbeat_interval_ms: int = _ms(
-        "group.share.min.heartbeat.interval.ms", 5000, "Least share.heartbeat.interval.ms of one group."
+        "group.share.min.heartbeat.interval.ms", 5000, "Minimum share.heartbeat.interval.ms of a group."
     )
     group_share_max_heartbeat_interval_ms: int = _ms(
-        "group.share.max.heartbeat.interval.ms", 15000, "Greatest share.heartbeat.interval.ms of one group."
+        "group.share.max.heartbeat.interval.ms", 15000, "Maximum share.heartbeat.interval.ms of a group."
     )
     group_share_session_timeout_ms: int = _ms(
-        "group.share.session.timeout.ms", 45000, "How long a group waits for a member's heartbeat before it removes it."
+        "group.share.session.timeout.ms", 45000, "Remove members without a heartbeat for this long from their group."
     )
     group_share_min_session_timeout_ms: int = _ms(
-        "group.share.min.session.timeout.ms", 45000, "Least share.session.timeout.ms of one group."
+        "group.share.min.session.timeout.ms", 45000, "Minimum share.session.timeout.ms of a group."
     )
     group_share_max_session_timeout_ms: int = _ms(
-        "group.share.max.session.timeout.ms", 60000, "Greatest share.session.timeout.ms of one group."
+        "group.share.max.session.timeout.ms", 60000, "Maximum share.session.timeout.ms of a group."
     )
     group_share_assignment_interval_ms: int = _ms(
         "group.share.assignment.interval.ms",
         0,
-        "How long the assignment of a group stays before the next is made, however many members come and go meanwhile. "
-        "Kafka's default of 1000 makes a joining member wait for it.",
+        "Minimum time between two assignments of a group, however many members join and leave. With Kafka's default "
+        "of 1000 a joining member waits for it.",
         (0, None),
         dynamic=True,
     )
     group_share_min_assignment_interval_ms: int = _ms(
-        "group.share.min.assignment.interval.ms", 0, "Least share.assignment.interval.ms of one group.", (0, None)
+        "group.share.min.assignment.interval.ms", 0, "Minimum share.assignment.interval.ms of a group.", (0, None)
     )
     group_share_max_assignment_interval_ms: int = _ms(
         "group.share.max.assignment.interval.ms",
         15000,
-        "Greatest share.assignment.interval.ms of one group.",
+        "Maximum share.assignment.interval.ms of a group.",
         (0, None),
     )
     group_share_record_lock_duration_ms: int = _ms(
         "group.share.record.lock.duration.ms",
         30000,
-        "How long a record is locked for the consumer that fetched it; then others get it.",
+        "How long a record is locked for the consumer that fetched it. Then it is delivered to others.",
         (1000, 3_600_000),
     )
     group_share_min_record_lock_duration_ms: int = _ms(
         "group.share.min.record.lock.duration.ms",
         15000,
-        "Least share.record.lock.duration.ms of one group.",
+        "Minimum share.record.lock.duration.ms of a group.",
         (1000, 30000),
     )
     group_share_max_record_lock_duration_ms: int = _ms(
         "group.share.max.record.lock.duration.ms",
         60000,
-        "Greatest share.record.lock.duration.ms of one group.",
+        "Maximum share.record.lock.duration.ms of a group.",
         (30000, 3_600_000),
     )
     group_share_delivery_count_limit: int = _int(
         "group.share.delivery.count.limit",
         5,
         (2, 10),
-        "Most deliveries of a record. After the last one without success it is archived.",
+        "Maximum deliveries of a record. After the last unsuccessful one it is archived.",
     )
     group_share_min_delivery_count_limit: int = _int(
-        "group.share.min.delivery.count.limit", 2, (2, 5), "Least share.delivery.count.limit of one group."
+        "group.share.min.delivery.count.limit", 2, (2, 5), "Minimum share.delivery.count.limit of a group."
     )
     group_share_max_delivery_count_limit: int = _int(
-        "group.share.max.delivery.count.limit", 10, (5, 25), "Greatest share.delivery.count.limit of one group."
+        "group.share.max.delivery.count.limit", 10, (5, 25), "Maximum share.delivery.count.limit of a group."
     )
     group_share_partition_max_record_locks: int = _int(
         "group.share.partition.max.record.locks",
         2000,
         (100, 10000),
-        "Most records of a partition in flight in one group.",
+        "Maximum records of a partition in flight in a group.",
     )
     group_share_min_partition_max_record_locks: int = _int(
         "group.share.min.partition.max.record.locks",
         100,
         (100, 2000),
-        "Least share.partition.max.record.locks of one group.",
+        "Minimum share.partition.max.record.locks of a group.",
     )
     group_share_max_partition_max_record_locks: int = _int(
         "group.share.max.partition.max.record.locks",
         4000,
         (2000, 10000),
-        "Greatest share.partition.max.record.locks of one group.",
+        "Maximum share.partition.max.record.locks of a group.",
     )
-    group_share_max_size: int = _int("group.share.max.size", 200, (1, 1000), "Most members of a group.")
+    group_share_max_size: int = _int(
+        "group.share.max.size", 200, (1, 1000), "Maximum number of members of a share group."
+    )
     group_share_max_share_sessions: int = _int(
-        "group.share.max.share.sessions", 2000, (1, None), "Most share sessions of the broker."
+        "group.share.max.share.sessions", 2000, (1, None), "Maximum number of share sessions of the broker."
     )
     group_share_assignors: tuple[str, ...] = setting(
         Key(
@@ -129,20 +131,20 @@ class ShareGroupSettings:
             default=("simple",),
             choices=("simple",),
             validator=_not_empty,
-            doc="The assignor of share groups, which divides partitions among the members.",
+            doc="Assignors of share groups.",
         )
     )
     group_share_initialize_retry_interval_ms: int = _ms(
         "group.share.initialize.retry.interval.ms",
         30000,
-        "How long the state of a partition may be under initialization before that is tried again.",
+        "Interval of retries of a partition's initialization.",
     )
     errors_deadletterqueue_topic_name_prefix: str = setting(
         Key(
             name="errors.deadletterqueue.topic.name.prefix",
             kind=Kind.STRING,
             default="dlq.",
-            doc="The required beginning of the names of dead letter topics; empty: any.",
+            doc="Required prefix of names of dead letter topics; empty: none.",
         )
     )
     errors_deadletterqueue_auto_create_topics_enable: bool = setting(
@@ -150,7 +152,7 @@ class ShareGroupSettings:
             name="errors.deadletterqueue.auto.create.topics.enable",
             kind=Kind.BOOLEAN,
             default=False,
-            doc="Whether a dead letter topic is created when the first record is written to it.",
+            doc="Create a dead letter topic with its first record.",
         )
     )
 
@@ -166,8 +168,8 @@ class ShareCoordinatorSettings:
             default=1,
             default_text="as many as num.io.threads",
             least=1,
-            doc="Partitions of __share_group_state, which is made when the first share group is; it keeps the number "
-            "that it was made with. Fewer than Kafka's 50: acknowledgements of many groups share a write.",
+            doc="Partitions of __share_group_state, created with the first share group; the number is fixed from then "
+            "on. Fewer than Kafka's 50, so that acknowledgements of many groups share a write.",
         )
     )
     share_coordinator_state_topic_replication_factor: int = setting(
@@ -178,7 +180,7 @@ class ShareCoordinatorSettings:
             least=1,
             most=1,
             most_because=ONE_REPLICA,
-            doc="Replicas of __share_group_state; one broker holds one.",
+            doc="Replication factor of __share_group_state; a single broker has one replica.",
         )
     )
     share_coordinator_state_topic_min_isr: int = setting(
@@ -189,31 +191,31 @@ class ShareCoordinatorSettings:
             least=1,
             most=1,
             most_because=ONE_REPLICA,
-            doc="How many replicas must hold a record of __share_group_state; there is one.",
+            doc="min.insync.replicas of __share_group_state; there is one replica.",
         )
     )
     share_coordinator_state_topic_segment_bytes: int = _int(
         "share.coordinator.state.topic.segment.bytes",
         100 * 1024 * 1024,
         (1024 * 1024, None),
-        "Size of a segment of __share_group_state.",
+        "Segment size of __share_group_state.",
         unit="bytes",
     )
     share_coordinator_snapshot_update_records_per_snapshot: int = _int(
         "share.coordinator.snapshot.update.records.per.snapshot",
         500,
         (0, 500),
-        "Most updates of a partition's state before it is written as a whole.",
+        "Maximum updates of a partition's state between two snapshots.",
     )
     share_coordinator_state_topic_prune_interval_ms: int = _ms(
         "share.coordinator.state.topic.prune.interval.ms",
         300_000,
-        "How often records of __share_group_state that a snapshot replaces are deleted.",
+        "Interval of deleting records of __share_group_state that are replaced by a snapshot.",
     )
     share_coordinator_cold_partition_snapshot_interval_ms: int = _ms(
         "share.coordinator.cold.partition.snapshot.interval.ms",
         300_000,
-        "How long a partition's state may be without a write before a snapshot replaces its older records.",
+        "Time without a write after which a snapshot replaces the older records of a partition's state.",
     )
 
 
