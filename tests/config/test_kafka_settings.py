@@ -261,9 +261,7 @@ def test_variables_of_kafkas_images_follow_their_rules() -> None:
     assert listeners(load(None, {}, named))[0] == ["PLAINTEXT://127.0.0.1:9"]
     hyphen = {"KAFKA_ZOOKEEPER_A___B__C_D": "1", "KAFKA_AUTHORIZER_CLASS_NAME": ""}
     assert set(load(None, {}, hyphen).layers) == {"zookeeper.a-b_c.d", "authorizer.class.name"}
-    with pytest.raises(
-        ConfigError, match=r"environment KAFKA_AUTHORIZER_CLASS_NAME: .*Java classes cannot be loaded"
-    ):
+    with pytest.raises(ConfigError, match=r"environment KAFKA_AUTHORIZER_CLASS_NAME: .*Java classes cannot be loaded"):
         load(None, {}, {"KAFKA_AUTHORIZER_CLASS_NAME": "x.Y"})
 
 
