@@ -6,9 +6,11 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import pytest_timeout
 
 from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 from tests.support.wire_client import WireClient
 
 # The time of an example, or of its generation, depends more on the machine than on the tested code.
@@ -16,6 +18,11 @@ hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any machine")
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
+    """Give a test more time while the machine has more to do."""
+    return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=deadline_s(settings.timeout)))
 
 
 @pytest.hookimpl(trylast=True)

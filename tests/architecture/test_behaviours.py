@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.behaviours import Citation, citations, cited_by, describe_markdown, rows
+from tests.support.deadline import deadline_s
 
 NOT_KEPT = "not kept: "
 
@@ -74,4 +75,4 @@ def test_the_command_rejects_an_unknown_row() -> None:
 def _run(*rows: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.behaviours", *rows]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=deadline_s(), check=False)

@@ -24,7 +24,7 @@ def bench(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 def test_short_turns_against_kafka(tmp_path: Path) -> None:
     chosen = ("OffsetCommit", "64 KB Fetch")
     words = [word for text in chosen for word in ("--case", text)]
@@ -44,7 +44,7 @@ def test_short_turns_against_kafka(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 def test_what_tls_costs_is_stated_beside_what_it_costs_kafka(tmp_path: Path) -> None:
     done = bench(tmp_path, "--case", "librdkafka over", "--turns", "1")
     assert done.returncode in (0, 1), done.stderr

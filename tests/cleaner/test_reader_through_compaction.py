@@ -13,7 +13,7 @@ from rotunda.broker.log.log_reader import FileSlice, LogReader
 from rotunda.broker.protocol.record_reader import iterate_records
 from rotunda.broker.protocol.records import batch_headers
 from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 KEYS = 7
 #: How long the files of a removed segment stay for readers that have their names.
@@ -87,7 +87,7 @@ def test_reading_goes_on_while_segments_are_swapped(tmp_path: Path) -> None:
             files.forget_removed()
         assert owner.stderr is not None
         assert table.state(0) == STATE_CLOSED, owner.stderr.read().decode()
-        assert owner.wait(60) == 0
+        assert owner.wait(deadline_s()) == 0
     assert passes > 20
     assert table.removals(0) > 20
 

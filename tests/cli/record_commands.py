@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.deadline import deadline_s
+
 REPOSITORY = Path(__file__).parent.parent.parent
-DEADLINE_SECONDS = 120
 
 #: Everything of a record but its place and time, with lengths, so that nothing is ambiguous.
 WHOLE = r"%K,%k,%S,%s,%h|%p|"
@@ -67,5 +68,5 @@ def started(bootstrap: str, *arguments: str, out: int | None = subprocess.PIPE) 
 
 def ended(line: Sequence[str], data: bytes) -> Done:
     """Run a command to its end."""
-    done = subprocess.run(line, cwd=REPOSITORY, input=data, capture_output=True, timeout=DEADLINE_SECONDS, check=False)
+    done = subprocess.run(line, cwd=REPOSITORY, input=data, capture_output=True, timeout=deadline_s(60), check=False)
     return Done(done.returncode, done.stdout, done.stderr.decode())

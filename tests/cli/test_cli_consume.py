@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from ops.free_ports import free_ports
 from tests.cli.record_commands import WHOLE, consumed, kcat, read_by_kcat, rotunda, started
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0, "transaction.state.log.num.partitions": 2}
 NOW_MS = int(time.time() * 1000)
@@ -28,7 +28,7 @@ def fill(broker: BrokerProcess, topic: str, partitions: int = 1, count: int = 10
     for number in range(count):
         at = NOW_MS - (count - 1 - number) * 1000
         producer.produce(topic, str(first + number), f"k{number}", partition=number % partitions, timestamp=at)
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s()) == 0
 
 
 def values(text: bytes) -> list[int]:
@@ -47,7 +47,7 @@ def test_what_kcat_writes_is_read_byte_for_byte(broker: BrokerProcess, topic: st
 
     for _ in range(300):
         producer.produce(topic, some(), some(), headers=[("h", b"\xff" + rng.randbytes(3).hex().encode()), ("n", None)])
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s()) == 0
     data = b"k\xff:v\0\n:only\nno key\n"
     assert kcat(broker.bootstrap, "-P", "-t", topic, "-K", ":", "-H", "a=b", data=data).code == 0
     found = consumed(broker.bootstrap, topic, "-f", WHOLE)
@@ -67,7 +67,7 @@ def test_options_that_kcat_has_do_the_same(broker: BrokerProcess, topic: str, op
     fill(broker, topic, 2, 10)
     null = Producer({"bootstrap.servers": broker.bootstrap})
     null.produce(topic, None, None, partition=0, timestamp=NOW_MS)
-    assert null.flush(60) == 0
+    assert null.flush(deadline_s()) == 0
     # Partitions arrive in any order.
     found, others = consumed(broker.bootstrap, topic, *options), read_by_kcat(broker.bootstrap, topic, *options)
     if "-c" in options:
@@ -135,7 +135,7 @@ def test_following_through_the_deaths_of_handlers(broker: BrokerProcess, topic: 
         fill(broker, topic, 4, 40)
         found += [int(reader.stdout.readline()) for _ in range(40)]
     reader.send_signal(signal.SIGINT)
-    rest, said = reader.communicate(timeout=60)
+    rest, said = reader.communicate(timeout=deadline_s())
     assert (reader.returncode, rest, said) == (130, b"", b"")
     assert sorted(found) == sorted([*range(4), *list(range(40)) * 3])
 
@@ -156,7 +156,7 @@ def test_following_over_a_restart_of_the_broker(tmp_path: Path, topic: str) -> N
         assert all(lines), reader.communicate()[1].decode()
         later = [int(line) for line in lines]
         reader.send_signal(signal.SIGINT)
-        assert reader.wait(60) == 130
+        assert reader.wait(deadline_s()) == 130
         assert reader.stdout.read() == b""
     assert sorted(found) == sorted(later) == list(range(10))
     assert consumed(running.bootstrap, topic, "--group", topic) == b""
@@ -170,7 +170,7 @@ def test_a_pipe_that_is_closed_ends_it(broker: BrokerProcess, topic: str) -> Non
         assert reader.stderr is not None
         assert reader.stdout.readline() == b"0\n"
         reader.stdout.close()
-        assert reader.wait(60) == 1
+        assert reader.wait(deadline_s()) == 1
         assert reader.stderr.read() == b""
 
 
@@ -216,14 +216,14 @@ def test_members_share_and_one_that_is_told_to_end_leaves(broker: BrokerProcess,
     wait_until(lambda: set(read()) >= set(range(100, 160)), "the later ones are read")
     assert [number for number in read() if number >= 100] == list(range(100, 160))
     ours[0].send_signal(signal.SIGTERM)
-    assert ours[0].wait(60) == 143
+    assert ours[0].wait(deadline_s()) == 143
     other.terminate()
-    other.wait(60)
+    other.wait(deadline_s())
     fill(broker, topic, 6, 6, first=200)
     wait_until(lambda: set(read()) >= set(range(200, 206)), "the last one reads them all")
     assert [number for number in read() if number >= 200] == list(range(200, 206))
     ours[1].send_signal(signal.SIGINT)
-    assert ours[1].wait(60) == 130
+    assert ours[1].wait(deadline_s()) == 130
     for each in ours:
         each.communicate()
     assert consumed(broker.bootstrap, topic, "--group", topic) == b""
@@ -234,7 +234,7 @@ def test_offsets_that_are_gone_are_said(broker: BrokerProcess, topic: str) -> No
     assert len(consumed(broker.bootstrap, topic, "--group", topic, "-c", "2")) == 4
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.delete_records([ConfluentPartition(topic, 0, 6)]).values():
-        future.result(60)
+        future.result(deadline_s())
     done = rotunda(broker.bootstrap, "consume", topic, "--group", topic)
     assert (done.code, values(done.out)) == (0, [6, 7, 8, 9])
     assert f"{topic}-0 has no offset 2: it holds 6 to below 10; going on at 6" in done.err

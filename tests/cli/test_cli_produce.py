@@ -23,7 +23,7 @@ from tests.cli.record_commands import (
     started,
 )
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 BROKER_SETTINGS = {"transaction.state.log.num.partitions": 2, "message.max.bytes": 2_000_000}
 BROKER_OPTIONS = {"ephemeral": False}
@@ -125,7 +125,7 @@ def test_a_line_is_written_while_the_pipe_stays_open(broker: BrokerProcess, topi
         writer.stdin.flush()
         wait_until(lambda: consumed(broker.bootstrap, topic) == b"first\n", "the line is there")
         writer.send_signal(signal.SIGINT)
-        assert writer.wait(60) == 130
+        assert writer.wait(deadline_s()) == 130
 
 
 def test_a_pause_in_a_pipe_that_does_not_block_is_not_its_end(broker: BrokerProcess, topic: str) -> None:
@@ -139,7 +139,7 @@ def test_a_pause_in_a_pipe_that_does_not_block_is_not_its_end(broker: BrokerProc
         wait_until(lambda: rotunda(broker.bootstrap, "consume", topic).out == b"first\n", "the line is there")
         os.write(writing, b"second\n")
         os.close(writing)
-        assert writer.communicate(timeout=60)[1] == b""
+        assert writer.communicate(timeout=deadline_s())[1] == b""
     assert writer.returncode == 0
     assert consumed(broker.bootstrap, topic) == b"first\nsecond\n"
 
@@ -163,7 +163,7 @@ def test_an_interrupted_transaction_is_aborted(broker: BrokerProcess, topic: str
         uncommitted = ("--isolation-level", "read_uncommitted")
         wait_until(lambda: consumed(broker.bootstrap, topic, *uncommitted) == b"lost\n", "the line is there")
         writer.send_signal(signal.SIGINT)
-        assert writer.wait(60) == 130
+        assert writer.wait(deadline_s()) == 130
     produce(broker.bootstrap, topic, b"kept\n")
     # Were it still open, nothing after it could be read.
     assert consumed(broker.bootstrap, topic) == b"kept\n"

@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 
 def quota(broker: BrokerProcess, *arguments: str) -> Any:
@@ -52,7 +53,7 @@ def test_who_is_throttled_is_shown(broker: BrokerProcess, topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": topic, "linger.ms": 0})
     for _ in range(2):
         producer.produce(topic, bytes(6_000))
-        assert producer.flush(60) == 0
+        assert producer.flush(deadline_s()) == 0
     described = quota(broker, "describe", "--client-id", topic)
     [use] = [each for each in described["use"] if each["quota"] == "producer_byte_rate"]
     assert (use["client_id"], use["user"], use["limit"]) == (topic, "", 1000.0)

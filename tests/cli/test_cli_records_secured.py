@@ -46,7 +46,6 @@ def test_by_the_options_of_the_other_commands(secured: SaslBroker, topic: str, t
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(280)
 def test_against_apache_kafka(tmp_path: Path, topic: str) -> None:
     """Each codec, a transaction, groups, JSON and times; kcat reads the same."""
     prepare()

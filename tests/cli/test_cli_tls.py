@@ -16,6 +16,7 @@ import pytest
 from cryptography import x509
 
 from rotunda.broker.cli.cluster.client_snippets import Access, snippets
+from tests.support.deadline import deadline_s
 from tests.support.supervised import command
 
 
@@ -42,8 +43,8 @@ def handshake(directory: Path, name: str, client: Path | None = None) -> dict[st
         serving.verify_mode = ssl.CERT_REQUIRED
         asking.load_cert_chain(client)
     here, there = socket.socketpair()
-    here.settimeout(60)
-    there.settimeout(60)
+    here.settimeout(deadline_s())
+    there.settimeout(deadline_s())
     found: list[Any] = []
 
     def serve() -> None:

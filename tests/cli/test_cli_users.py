@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from tests.support.broker_process import REPOSITORY, BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 
 def user(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rotunda", "user", *arguments]
     return subprocess.run(
-        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False, input=typed
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=deadline_s(60), check=False, input=typed
     )
 
 

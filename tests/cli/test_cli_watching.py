@@ -17,6 +17,7 @@ from rotunda.broker.cli.instance.top import _table
 from rotunda.broker.request_log.columns import DATASETS
 from rotunda.broker.request_log.tables import schema_of
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 from tests.support.supervised import command
 
 #: The command, and the beginning of its first line.
@@ -40,7 +41,7 @@ def start(broker_run_dir: str, *arguments: str, columns: int = 80) -> subprocess
 def test_where_no_broker_runs_the_exit_code_is_3(tmp_path: object, command: tuple[str, ...]) -> None:
     """Users.md section 3."""
     with start(str(tmp_path), *command) as process:
-        out, complaint = process.communicate(timeout=120)
+        out, complaint = process.communicate(timeout=deadline_s(60))
     assert process.returncode == 3
     assert "no broker runs with run directory" in out + complaint
     assert "Traceback" not in complaint
@@ -68,14 +69,14 @@ def test_nothing_found_says_where_the_latest_are(broker: BrokerProcess) -> None:
 
 def test_a_metric_is_described_without_a_broker(tmp_path: object) -> None:
     with start(str(tmp_path), "metrics", "--describe", "rotunda_processor_mutes_total") as process:
-        out, complaint = process.communicate(timeout=120)
+        out, complaint = process.communicate(timeout=deadline_s(60))
     assert (process.returncode, complaint) == (0, "")
     assert out.startswith("rotunda_processor_mutes_total\n  counter; labels: processor, cause (pipeline, arena, ")
 
 
 def test_an_unknown_metric_is_bad_usage(tmp_path: object) -> None:
     with start(str(tmp_path), "metrics", "--describe", "rotunda_x") as process:
-        _, complaint = process.communicate(timeout=120)
+        _, complaint = process.communicate(timeout=deadline_s(60))
     assert (process.returncode, complaint) == (
         2,
         "rotunda: unknown metric rotunda_x; rotunda metrics prints all names\n",
@@ -136,7 +137,7 @@ def test_top_cuts_a_long_name_rather_than_numbers(broker: BrokerProcess) -> None
     for name in (long, short):
         broker.command("topic", "create", name, "--partitions", "3")
     with start(str(broker.run_dir), "top", "--once", "--interval", "0.1", columns=100) as process:
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=deadline_s(60))
     for name in (long[:20], short):
         [line] = [line for line in out.splitlines() if line.strip().startswith(name)]
         assert line.split()[1] == "3"
@@ -155,7 +156,7 @@ def test_names_are_no_markup(name: str) -> None:
 def test_top_fits_the_terminal(broker: BrokerProcess, columns: int) -> None:
     """Columns without room are left out, from the right."""
     with start(str(broker.run_dir), "top", "--once", "--interval", "0.1", columns=columns) as process:
-        out, complaint = process.communicate(timeout=120)
+        out, complaint = process.communicate(timeout=deadline_s(60))
     assert (process.returncode, complaint) == (0, "")
     assert max(map(len, out.splitlines())) <= columns
     for name in ("processor 0", "handler 0", "controller"):

@@ -18,7 +18,7 @@ from tests.compat.acl_matrix import ADMIN, CLIENT, Client
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 #: By request, the fields in which this broker differs for all rights.
 DIFFERENT = {

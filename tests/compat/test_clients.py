@@ -11,7 +11,7 @@ from tests.support.broker_process import BrokerProcess
 
 BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 
 def assert_passes(key: str, broker: Broker) -> None:

@@ -26,7 +26,7 @@ from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 LIMIT_S = 240
 CLIENT, FILLER, TOPIC = "limited", "filler", "limited"

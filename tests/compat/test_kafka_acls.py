@@ -11,8 +11,9 @@ import pytest
 
 from ops.compatibility import preparation
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -43,7 +44,7 @@ def kafka_acls(broker: BrokerProcess, *arguments: str) -> str:
         broker.bootstrap,
         *arguments,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=deadline_s(60))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

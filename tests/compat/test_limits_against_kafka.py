@@ -23,7 +23,7 @@ from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import create_topic
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 WINDOWS = {"quota.window.num": "3"}
 #: Connections that there may be: a client has two at a time.

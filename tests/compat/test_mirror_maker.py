@@ -11,11 +11,10 @@ from ops.benchmarks.kafka import kafka, prepare
 from ops.compatibility import preparation
 from ops.compatibility.mirror_maker import MirrorMaker
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
-DEADLINE_SECONDS = 60
 PASSWORD = "of mirror's, secret"  # noqa: S105 - a planted one
 RECORDS = 100
 
@@ -52,7 +51,7 @@ def test_what_its_user_needs_is_what_the_page_says(secured: BrokerProcess, tmp_p
     producer = Producer({"bootstrap.servers": open_address})
     for number in range(RECORDS):
         producer.produce("orders", str(number).encode(), partition=0)
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     group = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     with_position = Consumer({"bootstrap.servers": open_address, **group})
     with_position.commit(offsets=[TopicPartition("orders", 0, RECORDS)], asynchronous=False)
@@ -72,14 +71,14 @@ def test_what_its_user_needs_is_what_the_page_says(secured: BrokerProcess, tmp_p
         try:
             admin = AdminClient({"bootstrap.servers": there})
             arrives = "the topic"
-            wait_until(lambda: "orders" in admin.list_topics(timeout=DEADLINE_SECONDS).topics, arrives, 200)
+            wait_until(lambda: "orders" in admin.list_topics(timeout=deadline_s()).topics, arrives, 200)
             consumer = Consumer({"bootstrap.servers": there, **group, "isolation.level": "read_committed"})
             consumer.assign([TopicPartition("orders", 0, 0)])
-            values = [each.value() for each in consumer.consume(RECORDS, DEADLINE_SECONDS)]
+            values = [each.value() for each in consumer.consume(RECORDS, deadline_s())]
             assert values == [str(number).encode() for number in range(RECORDS)]
 
             def position() -> int:
-                return int(consumer.committed([TopicPartition("orders", 0)], DEADLINE_SECONDS)[0].offset)
+                return int(consumer.committed([TopicPartition("orders", 0)], deadline_s())[0].offset)
 
             wait_until(lambda: position() == RECORDS, "the position of the group", 100)
             consumer.close()

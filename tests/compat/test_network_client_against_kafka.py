@@ -20,7 +20,7 @@ from tests.support.certificates import Authority
 from tests.support.deadline import wait_until
 from tests.support.kafka_cluster import KafkaCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 PASSWORD = "alice-secret"  # noqa: S105 - a planted one
 LINES = {

@@ -23,8 +23,9 @@ from rotunda.broker.client import Producer
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.protocol.records import CODECS
 from tests.compat.dying_brokers import STRIKES, DyingBroker, DyingKafka, DyingRotunda
+from tests.support.deadline import deadline_s
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 RECORDS = 304
 PARTITIONS = 3
@@ -91,7 +92,7 @@ def test_every_record_is_read_by_the_java_consumer_as_it_was_sent(dying: DyingBr
     admin = AdminClient({"bootstrap.servers": dying.address})
     topics = [NewTopic(f"produced-{codec}", PARTITIONS, 1) for codec in CODECS]
     for future in admin.create_topics(topics, request_timeout=120).values():
-        future.result(120)
+        future.result(deadline_s(60))
     sent = send_all(dying)
     shown = [f"print.{what}=true" for what in ("timestamp", "partition", "offset", "headers", "key")]
     arguments = ["--bootstrap-server", dying.address, "--include", "produced-.*"]

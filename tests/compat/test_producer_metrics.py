@@ -15,8 +15,9 @@ from ops.compatibility import preparation
 from rotunda.broker.client import Producer
 from rotunda.broker.client.errors import KafkaError
 from rotunda.broker.testing import RotundaBroker
+from tests.support.deadline import deadline_s
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 RECORDS = 10
 PRINTED = re.compile(r"producer-(\w+-)?metrics:([\w-]+)")
@@ -40,7 +41,9 @@ def printed_by_java(bootstrap: str) -> Mapping[str, set[str]]:
     classes = f"{preparation.JARS}/*{os.pathsep}{preparation.KAFKA_JARS}/*"
     command = ["java", "-cp", classes, "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", bootstrap]
     command += ["--topic", "orders", "--num-records", str(RECORDS), "--record-size", "10", "--throughput", "-1"]
-    done = subprocess.run([*command, "--print-metrics"], capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(
+        [*command, "--print-metrics"], capture_output=True, text=True, check=False, timeout=deadline_s(50)
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, set[str]] = defaultdict(set)
     for group, name in PRINTED.findall(done.stdout):
@@ -52,7 +55,7 @@ def test_metrics_have_the_names_that_java_has(broker: RotundaBroker) -> None:
     """`G08`, `G17`, `G19`, `G21`, `G26`, `G28`, `G31`, `G33`, `G35`: in each of the three groups."""
     java = printed_by_java(broker.bootstrap)
     with Producer({"bootstrap.servers": broker.bootstrap}) as producer:
-        producer.send("orders", b"x").result(60)
+        producer.send("orders", b"x").result(deadline_s())
         ours = producer.metrics()
         assert set(ours) == {name for name in java[""] if not JAVAS_ALONE.match(name)}
         assert [set(names) for names in producer.topic_metrics().values()] == [java["topic-"]]
@@ -66,10 +69,10 @@ def test_metrics_by_topic_and_broker_are_what_the_broker_was_sent(broker: Rotund
     with Producer(settings) as producer:
         with broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=1, topic="orders", client="counted") as fault:
             for future in [producer.send("orders", b"x" * 100) for _ in range(RECORDS)]:
-                future.result(60)
+                future.result(deadline_s())
         assert fault.count == 1
         with broker.fail("Produce", "INVALID_RECORD", topic="payments", client="counted"), pytest.raises(KafkaError):
-            producer.send("payments", b"x").result(60)
+            producer.send("payments", b"x").result(deadline_s())
         orders, payments = (producer.topic_metrics()[name] for name in ("orders", "payments"))
         nodes, together = producer.node_metrics(), producer.metrics()
     retried = orders["record-retry-total"]

@@ -14,8 +14,9 @@ from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadat
 from rotunda.broker.client.topic_partition import TopicPartition
 from tests.compat.dying_brokers import STRIKES, DyingBroker, DyingRotunda
 from tests.compat.test_producer import dying, java_reads  # noqa: F401 - a fixture
+from tests.support.deadline import deadline_s
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 PARTITIONS = 3
 TRANSACTIONS = STRIKES + 4
@@ -33,7 +34,7 @@ def test_committed_transactions_are_read_and_aborted_ones_are_not(dying: DyingBr
     """
     strike = dying.strike if isinstance(dying, DyingRotunda) else lambda: None
     admin = AdminClient({"bootstrap.servers": dying.address})
-    admin.create_topics([NewTopic("transfers", PARTITIONS, 1)])["transfers"].result(60)
+    admin.create_topics([NewTopic("transfers", PARTITIONS, 1)])["transfers"].result(deadline_s())
     settings = {"bootstrap.servers": dying.address, "transactional.id": "transfers", "batch.size": 300}
     place = TopicPartition("transfers", 0)
     committed: list[str] = []
@@ -54,7 +55,7 @@ def test_committed_transactions_are_read_and_aborted_ones_are_not(dying: DyingBr
             first.flush()
             first.abort_transaction()
     first.begin_transaction()
-    first.send("transfers", b"of a zombie", partition=0).result(60)
+    first.send("transfers", b"of a zombie", partition=0).result(deadline_s())
     with Producer(settings) as second:
         second.init_transactions()
         second.begin_transaction()

@@ -11,7 +11,7 @@ from tests.compat.test_clients_under_limits import CLIENT, PROGRAMS, TOPIC, run
 from tests.integration.test_retry_storms import broker, delayed
 from tests.support.deadline import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 RECORDS = 25
 #: Far below the timeouts of clients; two of them within a second suffice.

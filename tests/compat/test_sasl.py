@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from ops.compatibility import preparation
+from tests.support.deadline import deadline_s
 from tests.support.sasl_broker import MECHANISMS, PASSWORD, PROTOCOLS, SaslBroker, token
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 KAFKA = "org.apache.kafka"
 MODULES = f"{KAFKA}.common.security"
-LIMIT_SECONDS = 120
 
 KAFKAJS = """
 import kafkajs from 'kafkajs'
@@ -49,7 +49,7 @@ def run(command: Sequence[str], text: str = "", **environment: str) -> subproces
         cwd=preparation.NODE if command[0] == "node" else None,
         capture_output=True,
         text=True,
-        timeout=LIMIT_SECONDS,
+        timeout=deadline_s(60),
         check=False,
     )
 

@@ -17,7 +17,7 @@ from tests.support.deadline import wait_until
 from tests.support.sasl_wire import SaslWire
 from tests.support.scram_client import ScramClient
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 USERS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "

@@ -20,8 +20,9 @@ from rotunda.broker.protocol.compile import read, write
 from rotunda.broker.protocol.schema.definitions import Field, StructureDefinition, definition
 from rotunda.broker.protocol.schema.table import MESSAGES
 from tests.protocol.random_messages import present_fields, random_message, versions_of
+from tests.support.deadline import deadline_s
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 SEED = random.randrange(2**32)
 EXAMPLES = 8
@@ -96,7 +97,7 @@ def kafka(cases: list[Case]) -> Iterator[tuple[bytes, str]]:
     request += struct.pack(">i", -1)
     classes = f"{preparation.SCHEMA_CLASSES}:{preparation.SCHEMA_JARS}/*"
     command = ["java", "-Xmx256m", "-cp", classes, "RoundTrip"]
-    response = subprocess.run(command, input=request, capture_output=True, check=True, timeout=200).stdout
+    response = subprocess.run(command, input=request, capture_output=True, check=True, timeout=deadline_s(100)).stdout
     offset = 0
     for _ in cases:
         parts = []

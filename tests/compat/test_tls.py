@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from ops.compatibility import preparation
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.secured_broker import SecuredBroker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 TOOLS = "org.apache.kafka.tools"
 RECORDS = 20_000
-LIMIT_SECONDS = 120
 STORE = "opened by this"
 
 
@@ -42,7 +41,7 @@ def java(secured: SecuredBroker, tool: str, *arguments: str, shows: bool = True)
     classes = f"{preparation.JARS}/*{os.pathsep}{preparation.KAFKA_JARS}/*"
     options = ["--bootstrap-server", secured.bootstrap, "--command-config", str(file)]
     command = ["java", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", classes, f"{TOOLS}.{tool}", *options, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=deadline_s(60), check=False)
 
 
 def test_h07_java_writes_and_reads_with_a_certificate_and_is_refused_without(secured: SecuredBroker) -> None:

@@ -8,6 +8,7 @@ import sys
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from rotunda.broker.testing import RotundaBroker
+from tests.support.deadline import deadline_s
 
 TOPIC, PARTITIONS, ROUNDS, RECORDS = "orders", 3, 24, 20
 
@@ -50,8 +51,8 @@ def test_each_record_is_there_once_and_in_order() -> None:
                 )
                 producer.poll(0)
             if chance.random() < 0.5:
-                assert producer.flush(120) == 0
-        assert producer.flush(120) == 0
+                assert producer.flush(deadline_s(60)) == 0
+        assert producer.flush(deadline_s(60)) == 0
         assert not failed
         broker.clear_faults()
         found = [read(broker.bootstrap, partition) for partition in range(PARTITIONS)]

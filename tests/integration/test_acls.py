@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
@@ -46,7 +46,6 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "request.log.roll.ms": 500,
 }
-DEADLINE_S = 30
 OTHER = "127.0.0.2"
 TOPIC_AUTHORIZATION_FAILED = 29
 EVERYTHING = AclBindingFilter(
@@ -62,7 +61,7 @@ def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
         topics = [NewTopic("orders", 2), NewTopic("other", 1)]
         admin = admin_of(broker)
         for made in admin.create_topics(topics).values():
-            made.result(DEADLINE_S)
+            made.result(deadline_s())
         yield broker
     finally:
         if broker.is_running():
@@ -88,19 +87,19 @@ def binding(
 def add(broker: BrokerProcess, *bindings: AclBinding) -> None:
     admin = admin_of(broker)
     for made in admin.create_acls(list(bindings)).values():
-        made.result(DEADLINE_S)
+        made.result(deadline_s())
 
 
 def remove_all(broker: BrokerProcess) -> list[AclBinding]:
     admin = admin_of(broker)
     [deleted] = admin.delete_acls([EVERYTHING]).values()
-    found: list[AclBinding] = deleted.result(DEADLINE_S)
+    found: list[AclBinding] = deleted.result(deadline_s())
     return found
 
 
 def described(broker: BrokerProcess) -> list[AclBinding]:
     admin = admin_of(broker)
-    found: list[AclBinding] = admin.describe_acls(EVERYTHING).result(DEADLINE_S)
+    found: list[AclBinding] = admin.describe_acls(EVERYTHING).result(deadline_s())
     return found
 
 
@@ -124,11 +123,11 @@ def test_confluent_makes_describes_and_deletes_acls(guarded: BrokerProcess) -> N
     )
     admin = admin_of(guarded)
     [deleted] = admin.delete_acls([matching]).values()
-    assert sorted(deleted.result(DEADLINE_S), key=str) == sorted(made[:2], key=str)
+    assert sorted(deleted.result(deadline_s()), key=str) == sorted(made[:2], key=str)
     assert described(guarded) == made[2:]
     [refused] = admin.create_acls([binding("x", AclOperation.ALL, kind=ResourceType.BROKER)]).values()
     with pytest.raises(KafkaException, match="only valid name for the CLUSTER"):
-        refused.result(DEADLINE_S)
+        refused.result(deadline_s())
 
 
 def test_kafka_python_makes_describes_and_deletes_acls(guarded: BrokerProcess) -> None:
@@ -174,7 +173,7 @@ def test_confluents_producer_and_consumer_are_told_what_they_may_not(guarded: Br
     producer = Producer({"bootstrap.servers": guarded.bootstrap})
     for topic in ("orders", "other"):
         producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error and error.name()))
-        assert producer.flush(DEADLINE_S) == 0
+        assert producer.flush(deadline_s()) == 0
     assert errors == ["TOPIC_AUTHORIZATION_FAILED", None]
     add(guarded, binding("readers", AclOperation.READ, host="127.0.0.1", kind=ResourceType.GROUP))
     consumer = Consumer({"bootstrap.servers": guarded.bootstrap, "group.id": "readers"})
@@ -196,15 +195,15 @@ def test_what_was_remembered_of_a_client_is_no_way_around_an_acl(guarded: Broker
             assert [errors(client) for _ in range(3)] == [(0, 0)] * 3
         everybody(guarded)
         add(guarded, binding("other", AclOperation.WRITE))
-        wait_until(lambda: errors(there)[0] == TOPIC_AUTHORIZATION_FAILED, "the denial", deadline_s=DEADLINE_S)
+        wait_until(lambda: errors(there)[0] == TOPIC_AUTHORIZATION_FAILED, "the denial")
         assert [errors(each) for each in (there, here, there, here)] == [(29, 0), (0, 0)] * 2
         add(guarded, binding("other", AclOperation.READ), binding("other", AclOperation.DESCRIBE))
-        wait_until(lambda: errors(there) == (29, 29), "both denials", deadline_s=DEADLINE_S)
+        wait_until(lambda: errors(there) == (29, 29), "both denials")
         assert errors(here) == (0, 0)
         assert list_offset(here, "other", 0)[0] == 0
         assert list_offset(there, "other", 0)[0] == TOPIC_AUTHORIZATION_FAILED
         remove_all(guarded)
-        wait_until(lambda: errors(there) == (0, 0), "rights", deadline_s=DEADLINE_S)
+        wait_until(lambda: errors(there) == (0, 0), "rights")
 
 
 @pytest.mark.parametrize("role", ["handler", "controller", "processor"])
@@ -264,7 +263,7 @@ def test_a_pattern_finds_what_its_consumer_may_see(guarded: BrokerProcess, proto
         ResourceType.TOPIC, "other", ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
     [deleted] = admin.delete_acls([wanted]).values()
-    assert deleted.result(DEADLINE_S) == [hidden]
+    assert deleted.result(deadline_s()) == [hidden]
     wait_until(lambda: assigned() == {"orders", "other"}, "what it may see now")
     consumer.close()
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 PLAIN_LINE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 USERS = " ".join(f'user_{name}="{name}-secret"' for name in ("admin", "writer", "reader"))
@@ -31,7 +31,6 @@ SETTINGS = {
     "super.users": "User:admin",
     "group.initial.rebalance.delay.ms": 0,
 }
-DEADLINE_S = 30
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +41,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
     try:
         admin = AdminClient(settings(broker, "admin"))
         for made in admin.create_topics([NewTopic("orders", 1), NewTopic("other", 1)]).values():
-            made.result(DEADLINE_S)
+            made.result(deadline_s())
         acls = [
             allowed("writer", ResourceType.TOPIC, "ord", AclOperation.WRITE, ResourcePatternType.PREFIXED),
             allowed("reader", ResourceType.TOPIC, "orders", AclOperation.READ),
             allowed("reader", ResourceType.GROUP, "readers", AclOperation.READ),
         ]
         for created in admin.create_acls(acls).values():
-            created.result(DEADLINE_S)
+            created.result(deadline_s())
         yield broker
     finally:
         broker.stop()
@@ -81,7 +80,7 @@ def outcome(broker: BrokerProcess, user: str, topic: str, **more: Any) -> str | 
     producer = Producer({**settings(broker, user), **more})
     try:
         producer.produce(topic, b"x", on_delivery=lambda error, _: names.append(error and error.name()))
-        assert producer.flush(DEADLINE_S) == 0
+        assert producer.flush(deadline_s()) == 0
     except KafkaException as refused:
         return str(refused.args[0].name())
     return names[0]
@@ -96,7 +95,7 @@ def test_each_user_may_write_what_is_allowed_to_it(guarded: BrokerProcess) -> No
     assert outcome(guarded, "reader", "orders") == "TOPIC_AUTHORIZATION_FAILED"
     transactional = Producer({**settings(guarded, "writer"), "transactional.id": "t"})
     with pytest.raises(KafkaException) as refused:
-        transactional.init_transactions(DEADLINE_S)
+        transactional.init_transactions(deadline_s())
     assert refused.value.args[0].name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
@@ -122,14 +121,14 @@ def test_each_user_sees_what_it_may_know_of(guarded: BrokerProcess) -> None:
     seen = {}
     for user in ("admin", "writer", "reader"):
         client = AdminClient(settings(guarded, user))
-        seen[user] = {name for name in client.list_topics(timeout=DEADLINE_S).topics if not name.startswith("__")}
+        seen[user] = {name for name in client.list_topics(timeout=deadline_s()).topics if not name.startswith("__")}
     assert seen == {"admin": {"orders", "other"}, "writer": {"orders"}, "reader": {"orders"}}
     stranger = AdminClient(settings(guarded, "writer"))
     [made] = stranger.create_topics([NewTopic("mine", 1)]).values()
     with pytest.raises(KafkaException) as refused:
-        made.result(DEADLINE_S)
+        made.result(deadline_s())
     assert refused.value.args[0].name() == "TOPIC_AUTHORIZATION_FAILED"
     [acl] = stranger.create_acls([allowed("writer", ResourceType.TOPIC, "*", AclOperation.ALL)]).values()
     with pytest.raises(KafkaException) as refused:
-        acl.result(DEADLINE_S)
+        acl.result(deadline_s())
     assert refused.value.args[0].name() == "CLUSTER_AUTHORIZATION_FAILED"

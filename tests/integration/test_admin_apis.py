@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
 
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient
 
@@ -38,7 +39,6 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 
-DEADLINE_SECONDS = 60
 BINDING = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ)
 
 
@@ -52,14 +52,14 @@ def python(broker: BrokerProcess) -> Iterator[KafkaAdminClient]:
 @pytest.fixture
 def topic(admin: AdminClient, topic: str) -> str:
     """Return a topic of two partitions that is there."""
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(DEADLINE_SECONDS)
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(deadline_s())
     return topic
 
 
 def refusal(future: Any) -> str:
     """Return the name of the error that a future ends with."""
     with pytest.raises(KafkaException) as refused:
-        future.result(DEADLINE_SECONDS)
+        future.result(deadline_s())
     name: str = refused.value.args[0].name()
     return name
 
@@ -68,28 +68,28 @@ def test_confluent_is_told_that_there_is_no_authorizer(admin: AdminClient) -> No
     binding = AclBinding(*BINDING, AclPermissionType.ALLOW)
     matching = AclBindingFilter(*BINDING, AclPermissionType.ALLOW)
     # librdkafka hides the error of DescribeAcls and returns no ACLs.
-    assert admin.describe_acls(matching).result(DEADLINE_SECONDS) == []
+    assert admin.describe_acls(matching).result(deadline_s()) == []
     assert [refusal(each) for each in admin.create_acls([binding]).values()] == ["SECURITY_DISABLED"]
     assert [refusal(each) for each in admin.delete_acls([matching]).values()] == ["SECURITY_DISABLED"]
 
 
 def test_confluent_makes_and_finds_scram_credentials(admin: AdminClient) -> None:
-    assert admin.describe_user_scram_credentials().result(DEADLINE_SECONDS) == {}
+    assert admin.describe_user_scram_credentials().result(deadline_s()) == {}
     asked = admin.describe_user_scram_credentials(["alice"])
     assert refusal(asked["alice"]) == "RESOURCE_NOT_FOUND"
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     upsertion = UserScramCredentialUpsertion("alice", info, b"secret", b"salt")
-    admin.alter_user_scram_credentials([upsertion])["alice"].result(DEADLINE_SECONDS)
-    [found] = admin.describe_user_scram_credentials(["alice"])["alice"].result(DEADLINE_SECONDS).scram_credential_infos
+    admin.alter_user_scram_credentials([upsertion])["alice"].result(deadline_s())
+    [found] = admin.describe_user_scram_credentials(["alice"])["alice"].result(deadline_s()).scram_credential_infos
     assert (found.mechanism, found.iterations) == (ScramMechanism.SCRAM_SHA_256, 4096)
 
 
 def test_confluent_elects_leaders(admin: AdminClient, topic: str) -> None:
     wanted = [TopicPartition(topic, 0), TopicPartition(topic, 9)]
-    outcomes = admin.elect_leaders(ElectionType.PREFERRED, wanted).result(DEADLINE_SECONDS)
+    outcomes = admin.elect_leaders(ElectionType.PREFERRED, wanted).result(deadline_s())
     names = {part.partition: error.name() for part, error in outcomes.items()}
     assert names == {0: "ELECTION_NOT_NEEDED", 9: "UNKNOWN_TOPIC_OR_PART"}
-    assert admin.elect_leaders(ElectionType.UNCLEAN).result(DEADLINE_SECONDS) == {}
+    assert admin.elect_leaders(ElectionType.UNCLEAN).result(deadline_s()) == {}
 
 
 def test_kafka_python_updates_features(python: KafkaAdminClient) -> None:

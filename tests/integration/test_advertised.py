@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 with warnings.catch_warnings():
     # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
@@ -22,7 +22,6 @@ with warnings.catch_warnings():
     from kafka import KafkaConsumer
 
 pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
-DEADLINE_SECONDS = 60
 SETTINGS = {"insecure.listen": "true", "num.network.threads": 2, "num.io.threads": 2}
 
 
@@ -54,17 +53,17 @@ def test_c18_librdkafka_is_given_the_address_that_it_has_reached(everywhere: Bro
     bootstrap, topic = {"bootstrap.servers": written(host, everywhere.port)}, f"topic-{host.replace(':', '.')}"
     producer = Producer(bootstrap)
     producer.produce(topic, b"value")
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     consumer = Consumer({**bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    [message] = consumer.consume(1, DEADLINE_SECONDS)
+    [message] = consumer.consume(1, deadline_s())
     assert message.value() == b"value"
     consumer.commit(message, asynchronous=False)
 
     admin = AdminClient(bootstrap)
-    [told] = admin.list_topics(timeout=DEADLINE_SECONDS).brokers.values()
-    [node] = admin.describe_cluster().result(DEADLINE_SECONDS).nodes
-    coordinator = admin.describe_consumer_groups([topic])[topic].result(DEADLINE_SECONDS).coordinator
+    [told] = admin.list_topics(timeout=deadline_s()).brokers.values()
+    [node] = admin.describe_cluster().result(deadline_s()).nodes
+    coordinator = admin.describe_consumer_groups([topic])[topic].result(deadline_s()).coordinator
     consumer.close()
     given = {(each.host.strip("[]"), each.port) for each in (told, node, coordinator)}
     assert given == {(host, everywhere.port)}
@@ -83,7 +82,7 @@ def test_c18_clients_in_python_are_given_the_address_that_they_have_reached(
 
     assert asyncio.run(produce()) == {(host, everywhere.port)}
     consumer = KafkaConsumer(
-        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=DEADLINE_SECONDS * 1000
+        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=deadline_s() * 1000
     )
     assert next(consumer).value == b"value"
     consumer.close()
@@ -91,7 +90,7 @@ def test_c18_clients_in_python_are_given_the_address_that_they_have_reached(
 
 def told(bootstrap: str) -> str:
     """Return the address that a client of one address receives."""
-    [broker] = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=DEADLINE_SECONDS).brokers.values()
+    [broker] = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=deadline_s()).brokers.values()
     return f"{broker.host}:{broker.port}"
 
 
@@ -110,14 +109,14 @@ def test_c18_what_is_advertised_may_be_set_and_unset_while_clients_are_connected
     try:
         reached = f"127.0.0.2:{broker.port}"
         client = AdminClient({"bootstrap.servers": reached})
-        client.list_topics(timeout=DEADLINE_SECONDS)
+        client.list_topics(timeout=deadline_s())
         given = f"127.0.0.3:{broker.port}"
         assert broker.command("config", "set", f"advertised.listeners=PLAINTEXT://{given}").returncode == 0
         wait_until(lambda: told(reached) == given, "the address that is set")
         assert broker.status()["bootstrap"] == given
         assert broker.command("config", "delete", "advertised.listeners").returncode == 0
         wait_until(lambda: told(reached) == reached, "the address that is reached")
-        client.list_topics(timeout=DEADLINE_SECONDS)
+        client.list_topics(timeout=deadline_s())
     finally:
         broker.stop()
 

@@ -11,14 +11,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
-DEADLINE_SECONDS = 120
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, DEADLINE_SECONDS))
+    asyncio.run(asyncio.wait_for(work, deadline_s(60)))
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, request_frame, sized
 from tests.support.wire_messages import (
@@ -67,7 +67,7 @@ def test_tls_hello_gets_closed_and_one_log_line_says_tls(broker) -> None:
     position = broker.log_bytes()
     context = ssl.create_default_context()
     refused = pytest.raises((ssl.SSLError, ConnectionError))
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as plain, refused:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=deadline_s()) as plain, refused:
         context.wrap_socket(plain, server_hostname="localhost")
     assert_one_line(broker, position, "tls", "ssl")
 

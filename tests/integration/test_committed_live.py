@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 BROKER_SETTINGS = {
     "num.io.threads": 3,
@@ -23,7 +24,6 @@ CONFIGS = {
     "deleted": {"retention.bytes": "20000"},
 }
 PARTITIONS = 3
-WAIT_S = 60.0
 RUN_S = 5.0
 #: A fetch that is not woken gets its response only after this.
 FETCH_WAIT_MS = 120_000
@@ -51,7 +51,7 @@ class Follower:
 
     def read_until(self, wanted: set[bytes]) -> None:
         """Read until these have been seen."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + deadline_s()
         while not wanted <= self.seen:
             assert time.monotonic() < deadline, f"missing: {sorted(wanted - self.seen)}"
             for message in self._consumer.consume(100, 0.05):
@@ -78,7 +78,7 @@ class Writers:
             Producer({**settings, "transactional.id": f"{topics[0]}-{number}"}) for number in range(2)
         ]
         for producer in self._transactional:
-            producer.init_transactions(WAIT_S)
+            producer.init_transactions(deadline_s())
         #: The records of each transactional producer's open transaction; None: none is open.
         self._open: list[set[bytes] | None] = [None, None]
 
@@ -115,9 +115,9 @@ class Writers:
         assert values is not None
         self._open[which] = None
         if commit:
-            producer.commit_transaction(WAIT_S)
+            producer.commit_transaction(deadline_s())
             return values
-        producer.abort_transaction(WAIT_S)
+        producer.abort_transaction(deadline_s())
         self.aborted |= values
         return set()
 
@@ -129,7 +129,7 @@ class Writers:
             topic = self.chance.choice(self.topics)
             producer.produce(topic, value.rjust(100), key=value, partition=self.chance.randrange(PARTITIONS))
             values.add(value.rjust(100))
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(deadline_s()) == 0
         return values
 
 
@@ -148,7 +148,7 @@ def test_a_follower_sees_what_is_committed_at_once(broker: BrokerProcess, topic:
         for name, configs in zip(topics, CONFIGS.values(), strict=True)
     ]
     for done in admin.create_topics(created).values():
-        done.result(WAIT_S)
+        done.result(deadline_s())
     writers, follower = Writers(broker, topics, chance), Follower(broker, topics)
     committed: set[bytes] = set()
     deadline = time.monotonic() + RUN_S
@@ -165,7 +165,7 @@ def test_a_follower_sees_what_is_committed_at_once(broker: BrokerProcess, topic:
                     if name == topics[1]
                 ]
                 for done in (admin.delete_records(before) if before else {}).values():
-                    done.result(WAIT_S)
+                    done.result(deadline_s())
             if chance.random() < 0.02:
                 kill_one(broker, chance)
         committed |= writers.end_all()

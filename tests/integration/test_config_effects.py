@@ -23,12 +23,12 @@ from confluent_kafka.admin import (
 )
 
 from rotunda.broker.protocol.api_keys import ApiKey
+from tests.support.deadline import deadline_s
 from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import fetch, produce, read_partition
 
-DEADLINE_SECONDS = 60
 MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, INVALID_TIMESTAMP = 10, 19, 32
 HOUR_MS = 3600 * 1000
 LOG_APPEND_TIME_BIT = 8
@@ -37,7 +37,7 @@ LOG_APPEND_TIME_BIT = 8
 @pytest.fixture
 def topic(admin: AdminClient, topic: str) -> str:
     """Return a topic of one partition that is there."""
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_SECONDS)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(deadline_s())
     return topic
 
 
@@ -47,12 +47,12 @@ def alter(admin: AdminClient, name: str, key: str, value: str | None, **options:
     entry = ConfigEntry(key, value, incremental_operation=kind)
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
     [future] = admin.incremental_alter_configs([resource]).values()
-    future.result(DEADLINE_SECONDS)
+    future.result(deadline_s())
 
 
 def described(admin: AdminClient, resource_type: ResourceType, name: str) -> dict[str, ConfigEntry]:
     [future] = admin.describe_configs([ConfigResource(resource_type, name)]).values()
-    return future.result(DEADLINE_SECONDS)
+    return future.result(deadline_s())
 
 
 def alter_all_brokers(wire: WireClient, key: str, value: str | None) -> None:
@@ -171,7 +171,7 @@ def test_what_kafka_refuses_is_refused(admin: AdminClient, topic: str, key: str,
         alter(admin, topic, key, value)
     created = admin.create_topics([NewTopic(f"{topic}-new", 1, 1, config={key: value})])[f"{topic}-new"]
     with pytest.raises(KafkaException) as refused:
-        created.result(DEADLINE_SECONDS)
+        created.result(deadline_s())
     for failure in (altered, refused):
         error = failure.value.args[0]
         assert error.name() == "INVALID_CONFIG"

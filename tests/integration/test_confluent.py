@@ -30,12 +30,11 @@ from confluent_kafka.admin import (
 )
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
-DEADLINE_SECONDS = 60
 
 
 @pytest.fixture
@@ -69,14 +68,14 @@ def consumer(broker: BrokerProcess) -> Iterator[Consumer]:
 def create(admin: AdminClient, name: str, partitions: int = 1, **configs: str) -> None:
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     future = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name]
-    future.result(DEADLINE_SECONDS)
+    future.result(deadline_s())
 
 
 def read(consumer: Consumer, count: int) -> list[Message]:
     """Read exactly `count` messages, then nothing more."""
     messages: list[Message] = []
     while len(messages) < count:
-        got = consumer.consume(count - len(messages), timeout=DEADLINE_SECONDS)
+        got = consumer.consume(count - len(messages), timeout=deadline_s())
         assert got, f"{len(messages)} of {count} messages"
         assert all(message.error() is None for message in got), [message.error() for message in got]
         messages += got
@@ -87,7 +86,7 @@ def delivered(producer: Producer, topic: str, value: bytes, **settings: object) 
     """Produce one message, wait for its delivery report, and raise its error if it has one."""
     reports: list[tuple[KafkaError | None, Message]] = []
     producer.produce(topic, value, on_delivery=lambda *report: reports.append(report), **settings)
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     error, message = reports[0]
     if error is not None:
         raise KafkaException(error)
@@ -110,7 +109,7 @@ def test_records_come_back_as_sent(admin, producer_of, consumer, topic, codec, a
         headers = [("one", b"1"), ("two", None), ("one", f"{number}".encode())] if number % 2 else None
         sent.append((number, key, value, headers, (TIMESTAMP_CREATE_TIME, BASE_MS + number)))
         producer.produce(topic, value, key, timestamp=BASE_MS + number, headers=headers, partition=0)
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     consumer.assign([TopicPartition(topic, 0, 0)])
     got = [(m.offset(), m.key(), m.value(), m.headers(), m.timestamp()) for m in read(consumer, len(sent))]
     assert got == sent
@@ -128,7 +127,7 @@ def test_idempotent_producer_keeps_order_in_every_partition(admin, producer_of, 
             on_delivery=lambda error, _: failed.append(error) if error else None,
         )
         producer.poll(0)
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     assert not failed
     consumer.assign([TopicPartition(topic, index, 0) for index in range(6)])
     found: dict[int, list[int]] = {index: [] for index in range(6)}
@@ -142,7 +141,7 @@ def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) ->
     producer = producer_of()
     for number in range(100):
         producer.produce(topic, str(number).encode(), partition=0, timestamp=BASE_MS + 10 * number)
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     consumer.assign([TopicPartition(topic, 0, 42)])
     assert read(consumer, 1)[0].value() == b"42"
     consumer.seek(TopicPartition(topic, 0, 7))
@@ -153,11 +152,11 @@ def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) ->
         (BASE_MS + 251, 26),
         (BASE_MS + 990, 99),
     ):
-        found = consumer.offsets_for_times([TopicPartition(topic, 0, wanted_ms)], DEADLINE_SECONDS)
+        found = consumer.offsets_for_times([TopicPartition(topic, 0, wanted_ms)], deadline_s())
         assert [part.offset for part in found] == [offset]
-    beyond = consumer.offsets_for_times([TopicPartition(topic, 0, BASE_MS + 991)], DEADLINE_SECONDS)
+    beyond = consumer.offsets_for_times([TopicPartition(topic, 0, BASE_MS + 991)], deadline_s())
     assert beyond[0].offset == -1
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_SECONDS) == (0, 100)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), deadline_s()) == (0, 100)
 
 
 def test_list_offsets_of_every_kind(admin, producer_of, topic) -> None:
@@ -174,7 +173,7 @@ def test_list_offsets_of_every_kind(admin, producer_of, topic) -> None:
     ):
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
             found = admin.list_offsets({partition: spec}, isolation_level=level)[partition]
-            assert found.result(DEADLINE_SECONDS).offset == offset
+            assert found.result(deadline_s()).offset == offset
 
 
 def test_auto_created_topic_is_usable_at_once(producer_of) -> None:
@@ -183,7 +182,7 @@ def test_auto_created_topic_is_usable_at_once(producer_of) -> None:
 
 
 def test_unknown_topic_is_named_to_the_consumer(consumer, topic) -> None:
-    listed = consumer.list_topics(topic, DEADLINE_SECONDS)
+    listed = consumer.list_topics(topic, deadline_s())
     assert listed.topics[topic].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -200,7 +199,7 @@ def test_offset_out_of_range_is_named_to_the_consumer(admin, producer_of, consum
     create(admin, topic)
     delivered(producer_of(), topic, b"x")
     consumer.assign([TopicPartition(topic, 0, 1000)])
-    message = consumer.poll(DEADLINE_SECONDS)
+    message = consumer.poll(deadline_s())
     assert message is not None
     assert message.error().code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
@@ -232,36 +231,36 @@ def test_admin_errors_carry_kafkas_codes(admin, topic) -> None:
     }
     for new_topic, code in refused.items():
         with pytest.raises(KafkaException) as raised:
-            admin.create_topics([new_topic])[new_topic.topic].result(DEADLINE_SECONDS)
+            admin.create_topics([new_topic])[new_topic.topic].result(deadline_s())
         assert code_of(raised) == code, new_topic
     with pytest.raises(KafkaException) as raised:
-        admin.delete_topics([f"{topic}-absent"])[f"{topic}-absent"].result(DEADLINE_SECONDS)
+        admin.delete_topics([f"{topic}-absent"])[f"{topic}-absent"].result(deadline_s())
     assert code_of(raised) == KafkaError.UNKNOWN_TOPIC_OR_PART
     with pytest.raises(KafkaException) as raised:
-        admin.create_partitions([NewPartitions(topic, 1)])[topic].result(DEADLINE_SECONDS)
+        admin.create_partitions([NewPartitions(topic, 1)])[topic].result(deadline_s())
     assert code_of(raised) == KafkaError.INVALID_PARTITIONS
 
 
 def test_topic_life_cycle(admin, producer_of, consumer, topic) -> None:
     create(admin, topic, 2)
-    described = admin.describe_topics(TopicCollection([topic]))[topic].result(DEADLINE_SECONDS)
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(deadline_s())
     assert [(part.id, part.leader.id) for part in described.partitions] == [(0, 1), (1, 1)]
-    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(DEADLINE_SECONDS)
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(deadline_s())
     assert delivered(producer_of(), topic, b"x", partition=4).partition() == 4
-    assert set(admin.list_topics(topic, DEADLINE_SECONDS).topics[topic].partitions) == set(range(5))
+    assert set(admin.list_topics(topic, deadline_s()).topics[topic].partitions) == set(range(5))
     first_id = described.topic_id
-    admin.delete_topics([topic])[topic].result(DEADLINE_SECONDS)
-    assert topic not in admin.list_topics(timeout=DEADLINE_SECONDS).topics
+    admin.delete_topics([topic])[topic].result(deadline_s())
+    assert topic not in admin.list_topics(timeout=deadline_s()).topics
     create(admin, topic, 1)
-    again = admin.describe_topics(TopicCollection([topic]))[topic].result(DEADLINE_SECONDS)
+    again = admin.describe_topics(TopicCollection([topic]))[topic].result(deadline_s())
     assert str(again.topic_id) != str(first_id)
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_SECONDS) == (0, 0)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), deadline_s()) == (0, 0)
 
 
 def test_configs_can_be_read_and_changed(admin, topic) -> None:
     create(admin, topic, retention_ms="1234567")
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    before = admin.describe_configs([resource])[resource].result(DEADLINE_SECONDS)
+    before = admin.describe_configs([resource])[resource].result(deadline_s())
     assert before["retention.ms"].value == "1234567"
     assert before["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     assert before["cleanup.policy"].value == "delete"
@@ -274,12 +273,12 @@ def test_configs_can_be_read_and_changed(admin, topic) -> None:
             ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE),
         ],
     )
-    admin.incremental_alter_configs([change])[change].result(DEADLINE_SECONDS)
-    after = admin.describe_configs([resource])[resource].result(DEADLINE_SECONDS)
+    admin.incremental_alter_configs([change])[change].result(deadline_s())
+    after = admin.describe_configs([resource])[resource].result(deadline_s())
     assert after["max.message.bytes"].value == "5000"
     assert after["retention.ms"].is_default
     broker = ConfigResource(ResourceType.BROKER, "1")
-    assert "message.max.bytes" in admin.describe_configs([broker])[broker].result(DEADLINE_SECONDS)
+    assert "message.max.bytes" in admin.describe_configs([broker])[broker].result(deadline_s())
 
 
 def test_delete_records_moves_the_start(admin, producer_of, consumer, topic) -> None:
@@ -288,14 +287,14 @@ def test_delete_records_moves_the_start(admin, producer_of, consumer, topic) -> 
     for number in range(10):
         delivered(producer, topic, str(number).encode(), partition=0)
     part = TopicPartition(topic, 0, 4)
-    assert admin.delete_records([part])[part].result(DEADLINE_SECONDS).low_watermark == 4
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_SECONDS) == (4, 10)
+    assert admin.delete_records([part])[part].result(deadline_s()).low_watermark == 4
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), deadline_s()) == (4, 10)
     consumer.assign([TopicPartition(topic, 0, 4)])
     assert [message.value() for message in read(consumer, 6)] == [str(n).encode() for n in range(4, 10)]
 
 
 def test_cluster_describes_itself(admin, broker) -> None:
-    described = admin.describe_cluster().result(DEADLINE_SECONDS)
+    described = admin.describe_cluster().result(deadline_s())
     assert [(node.id, node.host, node.port) for node in described.nodes] == [(1, "127.0.0.1", broker.port)]
     assert described.controller.id == 1
     assert described.cluster_id
@@ -306,12 +305,12 @@ def transactions(admin, producer_of, topic) -> str:
     """Return a topic with four committed transactions of 500 records, each followed by its marker."""
     create(admin, topic)
     producer = producer_of(transactional_id=f"of-{topic}")
-    producer.init_transactions(DEADLINE_SECONDS)
+    producer.init_transactions(deadline_s())
     for _ in range(4):
         producer.begin_transaction()
         for number in range(500):
             producer.produce(topic, b"%d" % number)
-        producer.commit_transaction(DEADLINE_SECONDS)
+        producer.commit_transaction(deadline_s())
     return topic
 
 
@@ -330,7 +329,7 @@ def group_member(broker: BrokerProcess, topic: str, *, stores: bool) -> Iterator
 def committed_offset(broker: BrokerProcess, topic: str) -> int:
     client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"of-{topic}"})
     try:
-        return client.committed([TopicPartition(topic, 0)], DEADLINE_SECONDS)[0].offset
+        return client.committed([TopicPartition(topic, 0)], deadline_s())[0].offset
     finally:
         client.close()
 
@@ -354,5 +353,5 @@ def test_the_marker_at_the_end_of_a_topic_is_committed(broker, transactions) -> 
             assert member.poll(0.05) is None
             return member.position([TopicPartition(transactions, 0)])[0].offset == 2004
 
-        wait_until(is_at_end, "the position follows the last marker", DEADLINE_SECONDS)
+        wait_until(is_at_end, "the position follows the last marker")
     assert committed_offset(broker, transactions) == 2004

@@ -10,11 +10,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient
 
-DEADLINE_SECONDS = 60
 BROKER_SETTINGS = {
     "listeners": "CLIENTS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT",
@@ -27,7 +26,7 @@ def alter(admin: AdminClient, name: str, value: str | None) -> None:
     entry = ConfigEntry(name, value, incremental_operation=operation)
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
     [future] = admin.incremental_alter_configs([resource]).values()
-    future.result(DEADLINE_SECONDS)
+    future.result(deadline_s())
 
 
 def alter_all_brokers(wire: WireClient, name: str, value: str | None) -> None:

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.integration.test_connection_limits import DEADLINE_SECONDS, alter
+from tests.integration.test_connection_limits import alter
 from tests.integration.test_limits import metrics
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.exposition import Exposition
 from tests.support.sockets import is_readable
@@ -133,9 +133,9 @@ def test_a12_producers_come_through_although_their_address_is_too_fast(
         outcomes: list[object] = []
         confluent.produce(topic, b"1", on_delivery=lambda error, _: outcomes.append(error))
         python = KafkaProducer(bootstrap_servers=f"127.0.0.1:{broker.port}")
-        python.send(topic, b"2").get(DEADLINE_SECONDS)
+        python.send(topic, b"2").get(deadline_s())
         python.close()
-        assert confluent.flush(DEADLINE_SECONDS) == 0
+        assert confluent.flush(deadline_s()) == 0
         assert outcomes == [None]
         assert metrics(broker, "rotunda_acceptor_ip_accept_throttled_total") > before
     finally:

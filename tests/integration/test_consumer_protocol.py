@@ -24,7 +24,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import consumer_of
 
 with warnings.catch_warnings():
@@ -40,7 +40,6 @@ BROKER_SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 4,
 }
-WAIT_S = 60.0
 
 
 class Reader:
@@ -102,14 +101,14 @@ def group() -> str:
 
 
 def create(admin: AdminClient, name: str, partitions: int) -> None:
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(deadline_s())
 
 
 def produce(broker: BrokerProcess, topic: str, partitions: int, values: range) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value in values:
         producer.produce(topic, str(value).encode(), partition=value % partitions)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(deadline_s()) == 0
 
 
 def sizes(*members: Reader) -> list[int]:
@@ -130,12 +129,12 @@ def wait_for_all(members: Iterable[Reader], numbers: range) -> None:
 def committed(admin: AdminClient, group: str) -> dict[int, int]:
     """Return the offset of each partition of a group that reads one topic."""
     asked = ConsumerGroupTopicPartitions(group)
-    found = admin.list_consumer_group_offsets([asked])[group].result(WAIT_S).topic_partitions
+    found = admin.list_consumer_group_offsets([asked])[group].result(deadline_s()).topic_partitions
     return {each.partition: each.offset for each in found}
 
 
 def describe(admin: AdminClient, group: str) -> Any:
-    return admin.describe_consumer_groups([group])[group].result(WAIT_S)
+    return admin.describe_consumer_groups([group])[group].result(deadline_s())
 
 
 def test_members_share_hand_over_and_inherit(
@@ -166,7 +165,7 @@ def test_groups_of_both_kinds_side_by_side(
     produce(broker, topic, 4, range(40))
     for pair in (ours, classic):
         wait_for_all(pair, range(40))
-    listed = {each.group_id: each.type for each in admin.list_consumer_groups().result(WAIT_S).valid}
+    listed = {each.group_id: each.type for each in admin.list_consumer_groups().result(deadline_s()).valid}
     assert listed[group] == ConsumerGroupType.CONSUMER
     assert listed[f"{group}-classic"] == ConsumerGroupType.CLASSIC
     # A member has its share a moment before the coordinator receives its confirmation.
@@ -175,7 +174,7 @@ def test_groups_of_both_kinds_side_by_side(
     assert described.type == ConsumerGroupType.CONSUMER
     assert sorted(len(member.assignment.topic_partitions) for member in described.members) == [2, 2]
     with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
-        admin.delete_consumer_groups([group])[group].result(WAIT_S)
+        admin.delete_consumer_groups([group])[group].result(deadline_s())
 
 
 def test_an_empty_group_changes_its_kind_and_keeps_its_offsets(
@@ -191,7 +190,7 @@ def test_an_empty_group_changes_its_kind_and_keeps_its_offsets(
         assert committed(admin, group) == dict.fromkeys(range(2), 5 * (number + 1))
         assert describe(admin, group).type == getattr(ConsumerGroupType, protocol.upper())
         assert describe(admin, group).state == ConsumerGroupState.EMPTY
-    admin.delete_consumer_groups([group])[group].result(WAIT_S)
+    admin.delete_consumer_groups([group])[group].result(deadline_s())
 
 
 def test_members_do_not_notice_the_death_of_their_coordinator(
@@ -223,7 +222,7 @@ def commit_by_aiokafka(bootstrap: str, topic: str, group: str, offset: int) -> N
             await producer.send_offsets_to_transaction({aiokafka.TopicPartition(topic, 0): offset}, group)
             await producer.commit_transaction()
 
-    asyncio.run(asyncio.wait_for(work(), WAIT_S))
+    asyncio.run(asyncio.wait_for(work(), deadline_s()))
 
 
 def commit_by_kafka_python(bootstrap: str, topic: str, group: str, offset: int) -> None:
@@ -236,7 +235,7 @@ def commit_by_kafka_python(bootstrap: str, topic: str, group: str, offset: int) 
         producer.send_offsets_to_transaction(offsets, group)
         producer.commit_transaction()
     finally:
-        producer.close(timeout=WAIT_S)
+        producer.close(timeout=deadline_s())
 
 
 @pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import API_VERSIONS
 
@@ -46,8 +46,8 @@ def test_h01_administrators_get_through_when_the_processors_of_clients_stand_sti
         os.kill(pid, signal.SIGSTOP)
     try:
         admin = AdminClient({"bootstrap.servers": address})
-        admin.create_topics([NewTopic("made", 3)])["made"].result(60)
-        assert "made" in admin.list_topics(timeout=60).topics
+        admin.create_topics([NewTopic("made", 3)])["made"].result(deadline_s())
+        assert "made" in admin.list_topics(timeout=deadline_s()).topics
         listed = own.command("topic", "list")
         assert "made" in listed.stdout, listed.stderr
     finally:

@@ -15,14 +15,13 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.support.broker_process import REPOSITORY, BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.own_mounts import SHARED_MEMORY, fill, held, may_mount, read_only, small, with_mounts
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic, produce, read_partition
 
 SETTINGS = {"num.network.threads": 1, "num.io.threads": 1}
-TIMEOUT_S = 120
 needs_mounts = pytest.mark.skipif(not may_mount(), reason="mounts of one's own take root")
 
 #: A user without processes, so that no other process is counted.
@@ -52,7 +51,7 @@ def start(directory: Path, *options: str, before: Sequence[str] = ()) -> subproc
     line = [*before, sys.executable, "-m", "rotunda", "start", "--listen", "127.0.0.1:0", "--set", "status.port=0"]
     places = ["--run-dir", str(directory / "run"), "--data-dir", str(directory / "data")]
     return subprocess.run(
-        [*line, *places, *options], cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [*line, *places, *options], cwd=REPOSITORY, capture_output=True, text=True, timeout=deadline_s(60), check=False
     )
 
 
@@ -227,7 +226,7 @@ def test_a_start_with_closed_standard_descriptors_serves(tmp_path: Path, descrip
             _serves(broker)
         finally:
             assert broker.command("stop").returncode == 0
-        assert process.wait(TIMEOUT_S) == 0
+        assert process.wait(deadline_s(60)) == 0
 
 
 def _sets() -> list[str]:

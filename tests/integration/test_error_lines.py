@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from rotunda.broker.security.development_ca import DevelopmentCa
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.supervised import command
 
 PLAIN_LISTENER, GOOD, EXPIRED, OTHER_NAME, SASL = range(5)
@@ -98,7 +98,7 @@ def shake_hands(broker: BrokerProcess, listener: int, authority: DevelopmentCa) 
     """Shake hands as a client that trusts an authority; it rejects the certificate."""
     host, _, port = address(broker, listener).partition(":")
     context = ssl.create_default_context(cafile=str(authority.certificate))
-    with suppress(OSError), socket.create_connection((host, int(port)), timeout=60) as connection:
+    with suppress(OSError), socket.create_connection((host, int(port)), timeout=deadline_s()) as connection:
         context.wrap_socket(connection, server_hostname="localhost")
 
 
@@ -136,7 +136,7 @@ def test_http_on_a_kafka_port(broker: BrokerProcess, listener: int) -> None:
     host, _, port = address(broker, listener).partition(":")
 
     def act() -> None:
-        with socket.create_connection((host, int(port)), timeout=60) as connection:
+        with socket.create_connection((host, int(port)), timeout=deadline_s()) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             with suppress(OSError):
                 connection.recv(1)

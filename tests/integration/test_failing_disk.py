@@ -22,7 +22,7 @@ from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.runtime.run_dir import read as run_dir_record
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.exposition import Exposition
 from tests.support.failing_disk import FailingDisk
 from tests.support.record_batches import record_batch
@@ -74,7 +74,7 @@ def page_of(run_dir: Path, pid: int) -> tuple[str, str]:
 def ask(broker: BrokerProcess, path: str) -> tuple[int, str]:
     """Return status and body of the status page's response."""
     host, port = page_of(broker.run_dir, broker.pid())
-    with closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(host, int(port), timeout=deadline_s())) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()

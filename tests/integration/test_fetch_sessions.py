@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:Deprecat
 
 BROKER_SETTINGS = {"num.io.threads": 2, "process.restart.limit": 1_000_000}
 PARTITIONS, ROUNDS = 20, 5
-DEADLINE_SECONDS = 60
 
 
 @pytest.fixture
@@ -50,13 +49,13 @@ def test_a_consumer_with_a_session_goes_on_when_its_handler_is_killed(
     consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
     sent: dict[int, list[bytes]] = defaultdict(list)
     got: dict[int, list[bytes]] = defaultdict(list)
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + deadline_s()
     for number in range(ROUNDS):
         for partition in range(number % 3, PARTITIONS, 3):
             sent[partition].append(b"%d" % number)
             producer.produce(topic, sent[partition][-1], partition=partition)
         broker.kill("handler", wait=False)
-        assert producer.flush(DEADLINE_SECONDS) == 0
+        assert producer.flush(deadline_s()) == 0
         while got != sent:
             assert time.monotonic() < deadline, (sent, got)
             for place, records in consumer.poll(timeout_ms=500).items():

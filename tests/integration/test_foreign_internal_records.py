@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from rotunda.broker.protocol.record_reader import iterate_records
 from rotunda.broker.protocol.records import batch_headers
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.feeds import mutations, random_seed
 from tests.support.groups.libraries import subscriber
 from tests.support.record_batches import record_batch
@@ -34,13 +34,12 @@ from tests.support.wire_messages import (
 
 BROKER_SETTINGS = {"process.restart.limit": 1000}
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
-WAIT_S = 60.0
 
 
 def commit(broker: BrokerProcess, topic: str, group: str, protocol: str) -> None:
     """Join a group, commit an offset and leave the group without saying so."""
     consumer = subscriber(broker.bootstrap, group, [topic], group_protocol=protocol)
-    assert consumer.poll(WAIT_S) is not None
+    assert consumer.poll(deadline_s()) is not None
     consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
     consumer.unsubscribe()
 
@@ -48,10 +47,10 @@ def commit(broker: BrokerProcess, topic: str, group: str, protocol: str) -> None
 def transact(broker: BrokerProcess, topic: str) -> None:
     """Commit one transaction."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"id of {topic}"})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(deadline_s())
     producer.begin_transaction()
     producer.produce(topic, b"x")
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(deadline_s())
 
 
 def committed(broker: BrokerProcess, topic: str, group: str) -> int | None:
@@ -60,7 +59,7 @@ def committed(broker: BrokerProcess, topic: str, group: str) -> int | None:
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
     [future] = admin.list_consumer_group_offsets([asked]).values()
     try:
-        [partition] = future.result(WAIT_S).topic_partitions
+        [partition] = future.result(deadline_s()).topic_partitions
     except KafkaException as error:
         if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
             raise

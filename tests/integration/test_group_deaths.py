@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import RUNNERS, Orders, collect_left_sockets
 
 pytestmark = [
@@ -44,12 +44,12 @@ class Writing:
             value = b"%d" % number
             self._producer.produce(self._topic, value, partition=number % PARTITIONS)
             self.written.add(value)
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(deadline_s()) == 0
 
 
 def make_topic(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(deadline_s())
 
 
 def committed_offsets(broker: BrokerProcess, group: str, topic: str) -> dict[int, int]:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPart
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import collect_left_sockets, subscriber
 
 with warnings.catch_warnings():
@@ -30,7 +30,6 @@ pytestmark = [
 
 PARTITIONS = 4
 RECORDS = 40
-DEADLINE_SECONDS = 120
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -42,11 +41,11 @@ def _sockets() -> Iterator[None]:
 @pytest.fixture
 def filled(broker: BrokerProcess, admin: AdminClient, topic: str) -> str:
     """Return a topic with as many records in each partition."""
-    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(deadline_s())
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(RECORDS):
         producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s()) == 0
     return topic
 
 
@@ -129,24 +128,24 @@ def test_groups_are_listed_described_altered_and_deleted(members: Members, admin
     """I15, I16, I42."""
     members.add(client_id="reader")
     read_all(members)
-    listed = {each.group_id: each.state for each in admin.list_consumer_groups().result(60).valid}
+    listed = {each.group_id: each.state for each in admin.list_consumer_groups().result(deadline_s()).valid}
     assert listed[members.group] is ConsumerGroupState.STABLE
-    empty = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(60).valid
+    empty = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(deadline_s()).valid
     assert members.group not in {each.group_id for each in empty}
-    described = admin.describe_consumer_groups([members.group])[members.group].result(60)
+    described = admin.describe_consumer_groups([members.group])[members.group].result(deadline_s())
     assert (described.state, described.partition_assignor) == (ConsumerGroupState.STABLE, "range")
     [member] = described.members
     assert (member.client_id, len(member.assignment.topic_partitions)) == ("reader", PARTITIONS)
     with pytest.raises(Exception, match=r"not empty|NON_EMPTY"):
-        admin.delete_consumer_groups([members.group])[members.group].result(60)
+        admin.delete_consumer_groups([members.group])[members.group].result(deadline_s())
     members.close()
     wanted = ConsumerGroupTopicPartitions(members.group, [TopicPartition(filled, 1, 3)])
-    admin.alter_consumer_group_offsets([wanted])[members.group].result(60)
+    admin.alter_consumer_group_offsets([wanted])[members.group].result(deadline_s())
     asked = [ConsumerGroupTopicPartitions(members.group, None)]
-    found = admin.list_consumer_group_offsets(asked)[members.group].result(60).topic_partitions
+    found = admin.list_consumer_group_offsets(asked)[members.group].result(deadline_s()).topic_partitions
     assert [(each.partition, each.offset) for each in found] == [(1, 3)]
-    admin.delete_consumer_groups([members.group])[members.group].result(60)
-    assert members.group not in {each.group_id for each in admin.list_consumer_groups().result(60).valid}
+    admin.delete_consumer_groups([members.group])[members.group].result(deadline_s())
+    assert members.group not in {each.group_id for each in admin.list_consumer_groups().result(deadline_s()).valid}
 
 
 def test_kafka_python_reads_commits_and_administers(broker: BrokerProcess, filled: str) -> None:
@@ -193,4 +192,4 @@ def test_aiokafka_reads_and_commits(broker: BrokerProcess, filled: str) -> None:
             await consumer.seek_to_committed(place)
             assert await consumer.position(place) == 7
 
-    asyncio.run(asyncio.wait_for(work(), DEADLINE_SECONDS))
+    asyncio.run(asyncio.wait_for(work(), deadline_s(60)))

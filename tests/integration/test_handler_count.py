@@ -12,7 +12,7 @@ import pytest
 from ops.reliability.broker import pids_of, send
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker, set_over_wire
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.live_clients import Producing, Reading, Transacting
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body, read_fetch, read_partition
@@ -81,7 +81,7 @@ def test_e04_no_connection_is_closed_and_every_record_comes_once_in_order(own: B
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(250)
 def test_e04_transactions_and_groups_of_both_protocols_go_on(
     own: BrokerProcess, topic: str, chance: random.Random
 ) -> None:
@@ -115,7 +115,7 @@ def test_e04_transactions_and_groups_of_both_protocols_go_on(
     for reader in reading:
         reader.wanted = {partition: len(each.confirmed) for partition, each in enumerate(producing)}
     for reader in reading:
-        reader.join(120)
+        reader.join(deadline_s(60))
         assert not reader.errors
         for partition, each in enumerate(producing):
             assert reader.values(partition) == each.confirmed, f"partition {partition}"

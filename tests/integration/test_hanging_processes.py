@@ -14,7 +14,7 @@ import pytest
 
 from rotunda.broker.ipc.poison_requests import MOST_DEATHS
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.poisonable_broker import HANGS
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import API_VERSIONS, METADATA, create_topic, metadata_body, read_partition
@@ -28,7 +28,7 @@ BROKER_OPTIONS = {"module": "tests.support.poisonable_broker"}
 def ready(broker: BrokerProcess) -> tuple[int, str]:
     """Return the status and the text of /readyz."""
     page = urlsplit(broker.status()["status_url"])
-    with closing(http.client.HTTPConnection(page.hostname or "", page.port, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(page.hostname or "", page.port, timeout=deadline_s())) as connection:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
@@ -128,7 +128,7 @@ def test_a_request_that_never_ends_is_dropped_when_some_handlers_have_hung_in_it
 ) -> None:
     before = sum(row["restarts"] for row in broker.processes("handler"))
     logged = broker.log_bytes()
-    with WireClient(broker.port, deadline_s=60) as client:
+    with WireClient(broker.port) as client:
         client.send(request_frame(METADATA, 4, 7, metadata_body([HANGS.decode()])))
         assert client.socket.recv(1) == b""
     assert sum(row["restarts"] for row in broker.processes("handler")) == before + MOST_DEATHS

@@ -52,7 +52,7 @@ def test_a_group_of_hundreds_with_much_to_say_shares_and_survives_its_handler(br
     with ExitStack() as stack:
         members = [
             Member(
-                stack.enter_context(WireClient(broker.port, 60)),
+                stack.enter_context(WireClient(broker.port)),
                 "crowd", metadata=bytes(8 * 1024), session_ms=60_000, asks_for_id=False,
             )
             for _ in range(MEMBERS)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.wire_client import WireClient
 
 PARTITIONS = 1000
@@ -24,7 +24,7 @@ def test_a_consumer_of_a_thousand_idle_partitions_holds_nobody_up(tmp_path: Path
     broker = BrokerProcess(tmp_path, {"num.io.threads": 2, "num.network.threads": 1}).start()
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("wide", PARTITIONS)])["wide"].result(60)
+        admin.create_topics([NewTopic("wide", PARTITIONS)])["wide"].result(deadline_s())
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "idle", "enable.auto.commit": False})
         consumer.assign([TopicPartition("wide", index, 0) for index in range(PARTITIONS)])
         # Each connection has its handler: some of these share that of the consumer.
@@ -41,7 +41,7 @@ def test_a_consumer_of_a_thousand_idle_partitions_holds_nobody_up(tmp_path: Path
             rounds_s.append(time.monotonic() - began)
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("wide", b"at last", partition=PARTITIONS - 1)
-        assert producer.flush(60) == 0
+        assert producer.flush(deadline_s()) == 0
         message = wait_until(lambda: consumer.poll(0.1), "the record")
         assert (message.error(), message.value()) == (None, b"at last")
         consumer.close()

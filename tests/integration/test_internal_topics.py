@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import read_to_end
 
 BROKER_SETTINGS = {
@@ -20,7 +20,6 @@ BROKER_SETTINGS = {
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 GROUPS = 6
 PARTITIONS = 3
-WAIT_S = 60.0
 
 
 class Offsets:
@@ -49,7 +48,7 @@ class Offsets:
     def commit_in(self, producer: Producer, group: str, offset: int) -> None:
         """Put an offset of partition 0 into the transaction of a producer."""
         metadata = self.consumers[group].consumer_group_metadata()
-        producer.send_offsets_to_transaction(self.places({0: offset}), metadata, WAIT_S)
+        producer.send_offsets_to_transaction(self.places({0: offset}), metadata, deadline_s())
 
     def places(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
         return [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
@@ -58,7 +57,7 @@ class Offsets:
         """Compare the broker's offsets with the last commits."""
         for group, consumer in self.consumers.items():
             places = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
-            found = {place.partition: place.offset for place in consumer.committed(places, WAIT_S)}
+            found = {place.partition: place.offset for place in consumer.committed(places, deadline_s())}
             assert found == self.expected[group], group
 
     def close(self) -> None:
@@ -83,21 +82,23 @@ def compacted_below(broker: BrokerProcess, name: str, size_bytes: int) -> None:
 
 def transactional(broker: BrokerProcess, transactional_id: str) -> Producer:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id, "linger.ms": 0})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(deadline_s())
     return producer
 
 
 def make_topic(broker: BrokerProcess, topic: str) -> None:
     """Create a topic, with small segments for the internal ones."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(deadline_s())
     transactional(broker, "first")
-    Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "first"}).committed([TopicPartition(topic, 0)], WAIT_S)
+    Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "first"}).committed(
+        [TopicPartition(topic, 0)], deadline_s()
+    )
     entry = ConfigEntry("internal.segment.bytes", "3000", incremental_operation=AlterConfigOpType.SET)
     for name in INTERNAL:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
         for done in admin.incremental_alter_configs([resource]).values():
-            done.result(WAIT_S)
+            done.result(deadline_s())
 
 
 def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:
@@ -111,10 +112,10 @@ def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:
         groups = list(offsets.expected)
         producer.begin_transaction()
         offsets.commit_in(producer, groups[0], 1_000_001)
-        producer.abort_transaction(WAIT_S)
+        producer.abort_transaction(deadline_s())
         producer.begin_transaction()
         offsets.commit_in(producer, groups[1], 1_000_002)
-        producer.commit_transaction(WAIT_S)
+        producer.commit_transaction(deadline_s())
         offsets.expected[groups[1]][0] = 1_000_002
         offsets.check()
         offsets.commit(100, 1)
@@ -127,7 +128,7 @@ def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:
             offsets.expected[group][1] = 77
         broker.kill("handler", wait=False)
         compacted_below(broker, name, 9_000)
-        producer.commit_transaction(WAIT_S)
+        producer.commit_transaction(deadline_s())
         for number in (2, 3):
             offsets.expected[groups[number]][0] = 1_000_001 + number
         broker.kill("handler", wait=False)
@@ -152,7 +153,7 @@ def test_an_offset_of_a_transaction_survives_compaction(broker: BrokerProcess, t
         for commit, offset in ((True, 5_000), (False, 6_000)):
             producer.begin_transaction()
             offsets.commit_in(producer, first, offset)
-            (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
+            (producer.commit_transaction if commit else producer.abort_transaction)(deadline_s())
         offsets.expected[first][0] = 5_000
         others = offsets.consumers.copy()
         mine = offsets.consumers.pop(first)
@@ -180,9 +181,9 @@ def test_the_state_of_transactions_is_compacted(broker: BrokerProcess, topic: st
         value = b"%d" % number
         producer.produce(topic, value, partition=number % PARTITIONS)
         if number % 4 == 3:
-            producer.abort_transaction(WAIT_S)
+            producer.abort_transaction(deadline_s())
         else:
-            producer.commit_transaction(WAIT_S)
+            producer.commit_transaction(deadline_s())
             committed.add(value)
         if number == 16:
             compacted_below(broker, name, 6_000)
@@ -192,6 +193,6 @@ def test_the_state_of_transactions_is_compacted(broker: BrokerProcess, topic: st
     again = transactional(broker, f"{topic}-0")
     again.begin_transaction()
     again.produce(topic, b"again", partition=0)
-    again.commit_transaction(WAIT_S)
+    again.commit_transaction(deadline_s())
     found = read_to_end(broker.bootstrap, topic, PARTITIONS)
     assert {message.value() for message in found} == committed | {b"again"}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 with warnings.catch_warnings():
     # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
@@ -19,7 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:Deprecat
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
-DEADLINE_SECONDS = 60
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def producer_of(broker: BrokerProcess) -> Iterator[Callable[..., KafkaProducer]]
 
     yield make
     for producer in made:
-        producer.close(timeout=DEADLINE_SECONDS)
+        producer.close(timeout=deadline_s())
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def consumer(broker: BrokerProcess) -> Iterator[KafkaConsumer]:
     client = KafkaConsumer(
         bootstrap_servers=broker.bootstrap,
         auto_offset_reset="none",
-        consumer_timeout_ms=DEADLINE_SECONDS * 1000,
+        consumer_timeout_ms=deadline_s() * 1000,
         allow_auto_create_topics=False,
     )
     yield client
@@ -82,7 +82,7 @@ def test_records_come_back_as_sent(admin, producer_of, consumer, topic, compress
         headers = [("one", b"1"), ("one", f"{number}".encode())] if number % 2 else []
         producer.send(topic, value, key, headers, partition=0, timestamp_ms=BASE_MS + number)
         sent.append((number, key, value, headers, BASE_MS + number))
-    producer.flush(DEADLINE_SECONDS)
+    producer.flush(deadline_s())
     consumer.assign([TopicPartition(topic, 0)])
     consumer.seek(TopicPartition(topic, 0), 0)
     got = [(r.offset, r.key, r.value, list(r.headers), r.timestamp) for r in read(consumer, 200)]
@@ -93,8 +93,8 @@ def test_idempotent_producer_writes_every_partition_in_order(admin, producer_of,
     create(admin, topic, 3)
     producer = producer_of(enable_idempotence=True)
     futures = [producer.send(topic, str(n).encode(), partition=n % 3) for n in range(900)]
-    producer.flush(DEADLINE_SECONDS)
-    assert [future.get(DEADLINE_SECONDS).offset for future in futures] == [n // 3 for n in range(900)]
+    producer.flush(deadline_s())
+    assert [future.get(deadline_s()).offset for future in futures] == [n // 3 for n in range(900)]
     consumer.assign([TopicPartition(topic, index) for index in range(3)])
     consumer.seek_to_beginning()
     found: dict[int, list[int]] = {0: [], 1: [], 2: []}
@@ -108,7 +108,7 @@ def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) ->
     producer = producer_of()
     for number in range(50):
         producer.send(topic, str(number).encode(), partition=0, timestamp_ms=BASE_MS + 10 * number)
-    producer.flush(DEADLINE_SECONDS)
+    producer.flush(deadline_s())
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek(partition, 42)
@@ -123,20 +123,20 @@ def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) ->
 
 def test_offset_out_of_range_is_an_exception(admin, producer_of, consumer, topic) -> None:
     create(admin, topic)
-    producer_of().send(topic, b"x").get(DEADLINE_SECONDS)
+    producer_of().send(topic, b"x").get(deadline_s())
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek(partition, 1000)
     with pytest.raises(errors.OffsetOutOfRangeError):
-        consumer.poll(DEADLINE_SECONDS * 1000)
+        consumer.poll(deadline_s() * 1000)
 
 
 def test_too_large_a_record_is_an_exception(admin, producer_of, topic) -> None:
     create(admin, topic, max_message_bytes="2000")
     producer = producer_of(enable_idempotence=False)  # with it, this client gives up for good on such an error
     with pytest.raises(errors.MessageSizeTooLargeError):
-        producer.send(topic, b"x" * 5000).get(DEADLINE_SECONDS)
-    assert producer.send(topic, b"x" * 500).get(DEADLINE_SECONDS).offset == 0
+        producer.send(topic, b"x" * 5000).get(deadline_s())
+    assert producer.send(topic, b"x" * 500).get(deadline_s()).offset == 0
 
 
 def test_admin_errors_are_exceptions(admin, topic) -> None:
@@ -167,7 +167,7 @@ def test_delete_records(admin, producer_of, consumer, topic) -> None:
     producer = producer_of()
     for number in range(10):
         producer.send(topic, str(number).encode(), partition=0)
-    producer.flush(DEADLINE_SECONDS)
+    producer.flush(deadline_s())
     partition = TopicPartition(topic, 0)
     admin.delete_records({partition: 6})
     assert consumer.beginning_offsets([partition]) == {partition: 6}

@@ -7,11 +7,12 @@ import time
 import pytest
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 
 def kcat(broker: BrokerProcess, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     command = ["kcat", "-b", broker.bootstrap, *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=deadline_s(60), check=False)
 
 
 def checked(broker: BrokerProcess, *arguments: str, text: str = "") -> str:

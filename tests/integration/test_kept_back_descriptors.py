@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from rotunda.broker.network.acceptor.descriptors import descriptors_of
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.record_batches import record_batch
 from tests.support.sockets import is_readable
@@ -55,8 +55,8 @@ def test_a16_a24_an_administrator_gets_in_when_connections_have_taken_all_descri
     assert not is_readable(waiting.socket, 1.0)
     port = int(broker.status()["bootstrap"].split(",")[1].rsplit(":", 1)[1])
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
-    assert admin.list_topics(timeout=60).brokers
-    wait_until(lambda: topic in admin.list_topics(topic, timeout=60).topics, "the topic")
+    assert admin.list_topics(timeout=deadline_s()).brokers
+    wait_until(lambda: topic in admin.list_topics(topic, timeout=deadline_s()).topics, "the topic")
     wire = clients[0]
     assert wait_until(lambda: produce(wire, topic, 0, record_batch([b"x"]), 1).error_code == 0, "the record")
     assert len(read_partition(wire, topic, 0)) == 1

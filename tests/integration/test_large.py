@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import (
@@ -22,7 +23,6 @@ from tests.support.wire_messages import (
 MEGABYTE = 1 << 20
 RECORD_BYTES = 10 * MEGABYTE
 LIMIT_BYTES = 12 * MEGABYTE
-DEADLINE_SECONDS = 60
 BROKER_SETTINGS = {"message.max.bytes": LIMIT_BYTES, "queued.max.request.bytes": 32 * MEGABYTE}
 UNLIMITED = {"message.max.bytes": 100 * MEGABYTE}
 MESSAGE_TOO_LARGE = 10
@@ -31,7 +31,7 @@ MESSAGE_TOO_LARGE = 10
 def send(producer: Producer, topic: str, value: bytes) -> None:
     failures: list[KafkaError] = []
     producer.produce(topic, value, partition=0, on_delivery=lambda e, _: failures.append(e) if e else None)
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     if failures:
         raise KafkaException(failures[0])
 
@@ -48,7 +48,7 @@ def test_ten_megabyte_records(broker, wire, topic, codec) -> None:
     consumer = Consumer({**settings, "receive.message.max.bytes": 65 * MEGABYTE})
     consumer.assign([TopicPartition(topic, 0, 0)])
     for value in sent:
-        message = consumer.poll(DEADLINE_SECONDS)
+        message = consumer.poll(deadline_s())
         assert message is not None
         assert message.error() is None
         assert message.value() == value
@@ -99,7 +99,7 @@ def test_more_large_requests_at_once_than_the_arena_holds(broker: BrokerProcess,
 
 
 def test_a_request_larger_than_the_arena(broker: BrokerProcess, topic) -> None:
-    with WireClient(broker.port, deadline_s=60) as client:
+    with WireClient(broker.port) as client:
         create_topic(client, topic, configs={"max.message.bytes": 64 * MEGABYTE})
         value = os.urandom(MEGABYTE) * 40
         assert produce(client, topic, 0, record_batch([value])).error_code == 0

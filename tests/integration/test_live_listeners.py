@@ -10,11 +10,10 @@ from confluent_kafka.admin import AdminClient
 
 from ops.free_ports import free_ports
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, fetch, fetch_body, read_fetch
 
-DEADLINE_SECONDS = 60
 MAP = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT,OUTER:PLAINTEXT"
 
 
@@ -51,14 +50,14 @@ def works(port: int, topic: str) -> None:
     """Produce and consume by one address, which is also the advertised one."""
     address = f"127.0.0.1:{port}"
     admin = AdminClient({"bootstrap.servers": address})
-    [told] = admin.list_topics(timeout=DEADLINE_SECONDS).brokers.values()
+    [told] = admin.list_topics(timeout=deadline_s()).brokers.values()
     assert told.port == port
     producer = Producer({"bootstrap.servers": address})
     producer.produce(topic, b"value")
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     consumer = Consumer({"bootstrap.servers": address, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    [message] = consumer.consume(1, DEADLINE_SECONDS)
+    [message] = consumer.consume(1, deadline_s())
     assert message.value() == b"value"
     consumer.close()
 
@@ -69,7 +68,7 @@ def is_refused(port: int) -> bool:
 
 
 def has_ended(client: socket.socket) -> bool:
-    client.settimeout(DEADLINE_SECONDS)
+    client.settimeout(deadline_s())
     try:
         return client.recv(1) == b""
     except ConnectionResetError:
@@ -143,14 +142,14 @@ def test_a30_clients_of_another_listener_notice_nothing(own_broker: BrokerProces
         producer.poll(0)
 
     produce()
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     for number in range(6):
         set_listeners(own_broker, **({} if number % 2 else {"INNER": "127.0.0.1:0"}))
         if number in {1, 2}:
             own_broker.kill("acceptor", wait=False)
         produce()
         wait_until(lambda number=number: len(ports(own_broker)) == 2 - number % 2, "the listeners are so many")
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     assert (errors, len(delivered)) == ([], 7)
 
 
@@ -175,11 +174,11 @@ def test_a30_a_listener_of_the_same_name_comes_again(own_broker: BrokerProcess) 
 def test_a30_clients_are_given_another_address(own_broker: BrokerProcess) -> None:
     """As soon as it is set, on connections that are open already."""
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
-    assert [each.host for each in admin.list_topics(timeout=DEADLINE_SECONDS).brokers.values()] == ["127.0.0.1"]
+    assert [each.host for each in admin.list_topics(timeout=deadline_s()).brokers.values()] == ["127.0.0.1"]
     done = own_broker.command("config", "set", "advertised.listeners=PLAINTEXT://localhost:0")
     assert done.returncode == 0, done.stderr
     wait_until(lambda: own_broker.status()["bootstrap"] == f"localhost:{own_broker.port}", "the address is told")
-    told = AdminClient({"bootstrap.servers": own_broker.bootstrap}).list_topics(timeout=DEADLINE_SECONDS)
+    told = AdminClient({"bootstrap.servers": own_broker.bootstrap}).list_topics(timeout=deadline_s())
     assert [(each.host, each.port) for each in told.brokers.values()] == [("localhost", own_broker.port)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 _TAG = re.compile(r"\S+ DEBUG [a-z]+-(\d+) rotunda\.broker\.server_log\.log_levels: levels of loggers are now")
 
@@ -52,7 +52,7 @@ def test_lines_come_and_go_with_the_level(own_broker: BrokerProcess) -> None:
         return [line for line in own_broker.log_since(position) if text in line]
 
     def seen_by_a_processor() -> list[str]:
-        AdminClient({"bootstrap.servers": own_broker.bootstrap}).list_topics(timeout=60)
+        AdminClient({"bootstrap.servers": own_broker.bootstrap}).list_topics(timeout=deadline_s())
         return lines(position, " opened")
 
     position = own_broker.log_bytes()

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import read_to_end
 
 BROKER_SETTINGS = {
@@ -23,7 +23,6 @@ BROKER_SETTINGS = {
 }
 LONG_MS = 10**12
 HOUR_MS = 3_600_000
-WAIT_S = 60.0
 
 
 class Topic:
@@ -36,7 +35,7 @@ class Topic:
         self.broker = broker
         self.directory = Path(broker.status()["data_dir"]) / f"{name}-0"
         texts = {key: str(value) for key, value in configs.items()}
-        self.admin.create_topics([NewTopic(name, 1, 1, config=texts)])[name].result(WAIT_S)
+        self.admin.create_topics([NewTopic(name, 1, 1, config=texts)])[name].result(deadline_s())
 
     def set(self, **configs: object) -> None:
         """Change settings; underscores replace dots."""
@@ -46,7 +45,7 @@ class Topic:
         ]
         resource = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=entries)
         for done in self.admin.incremental_alter_configs([resource]).values():
-            done.result(WAIT_S)
+            done.result(deadline_s())
 
     def produce(self, count: int, key: str = "k", value: bytes | None = b"v" * 100, timestamp_ms: int = 0) -> None:
         """Produce records, each in a batch of its own."""
@@ -60,7 +59,7 @@ class Topic:
         """Return the log start and the end, as a client sees them."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "unused"})
         try:
-            return consumer.get_watermark_offsets(TopicPartition(self.name, 0), timeout=WAIT_S, cached=False)
+            return consumer.get_watermark_offsets(TopicPartition(self.name, 0), timeout=deadline_s(), cached=False)
         finally:
             consumer.close()
 

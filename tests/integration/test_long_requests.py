@@ -12,7 +12,7 @@ import pytest
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support import described_requests
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic, produce
@@ -77,7 +77,7 @@ class Bystander(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self.join(90)
+        self.join(deadline_s(45))
         for _, client in self._clients:
             client.close()
         if self.failure is not None:
@@ -106,7 +106,7 @@ BYSTANDERS = [f"bystander-{number}" for number in range(6)]
 
 @pytest.fixture
 def hostile(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.port, deadline_s=60) as client:
+    with WireClient(broker.port) as client:
         yield client
 
 

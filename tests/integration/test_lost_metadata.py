@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from rotunda.broker.metadata.storage.metadata_file import metadata_path
 from tests.support.broker_process import REPOSITORY, BrokerProcess
+from tests.support.deadline import deadline_s
 from tests.support.groups.libraries import read_to_end
 
 SETTINGS = {
@@ -21,7 +22,6 @@ SETTINGS = {
 }
 PLAIN, COMPACTED = "plain", "compacted"
 GROUPS = [f"readers-{number}" for number in range(6)]
-WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def fill(broker: BrokerProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     compacted = {"cleanup.policy": "compact", "retention.ms": "1000"}
     for done in admin.create_topics([NewTopic(PLAIN, 3, 1), NewTopic(COMPACTED, 1, 1, config=compacted)]).values():
-        done.result(WAIT_S)
+        done.result(deadline_s())
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "writer", "acks": "all"})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(deadline_s())
     producer.begin_transaction()
     for number in range(30):
         producer.produce(PLAIN, str(number), partition=number % 3)
         producer.produce(COMPACTED, str(number), key=str(number % 7))
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(deadline_s())
     for number, group in enumerate(GROUPS):
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
         consumer.commit(offsets=[TopicPartition(PLAIN, 0, number)], asynchronous=False)
@@ -63,7 +63,7 @@ def offsets(broker: BrokerProcess) -> list[int]:
     found = []
     for group in GROUPS:
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-        found += [each.offset for each in consumer.committed([TopicPartition(PLAIN, 0)], WAIT_S)]
+        found += [each.offset for each in consumer.committed([TopicPartition(PLAIN, 0)], deadline_s())]
         consumer.close()
     return found
 
@@ -72,7 +72,7 @@ def try_start(broker: BrokerProcess) -> subprocess.CompletedProcess[str]:
     """Start a broker that must fail, and return its output."""
     command = [sys.executable, "-m", "rotunda", "start", "--run-dir", str(broker.run_dir)]
     command += ["--data-dir", str(broker.data_dir), "--set", "listeners=PLAINTEXT://127.0.0.1:0"]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=deadline_s(60), check=False)
 
 
 def flip_the_root_page(path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_broker_without_its_metadata_refuses_to_start_and_can_make_it_again(
     assert any(PLAIN in line for line in lines)
     assert [records(durable, PLAIN, 3), records(durable, COMPACTED, 1), offsets(durable)] == before
     admin = AdminClient({"bootstrap.servers": durable.bootstrap})
-    internal = {name: len(each.partitions) for name, each in admin.list_topics(timeout=WAIT_S).topics.items()}
+    internal = {name: len(each.partitions) for name, each in admin.list_topics(timeout=deadline_s()).topics.items()}
     assert internal == {"__consumer_offsets": 5, "__transaction_state": 3, PLAIN: 3, COMPACTED: 1}
     fill_again(durable)
     # The setting stays harmless where there is nothing to make again.
@@ -118,8 +118,8 @@ def test_a_broker_without_its_metadata_refuses_to_start_and_can_make_it_again(
 
 def fill_again(broker: BrokerProcess) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "writer", "acks": "all"})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(deadline_s())
     producer.begin_transaction()
     producer.produce(PLAIN, "again", partition=0)
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(deadline_s())
     assert records(broker, PLAIN, 3)[10][2] == b"again"

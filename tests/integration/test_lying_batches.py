@@ -15,7 +15,7 @@ import zstandard
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.record_batches import lying_batch, record_batch, sealed_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import (
@@ -153,7 +153,7 @@ def test_compaction_goes_on_beside_a_record_of_no_bytes(broker: BrokerProcess, w
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=change)
     position = broker.log_bytes()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(60)
+    admin.incremental_alter_configs([resource])[resource].result(deadline_s())
     wait_until(lambda: refusal(wire, topic, 0, lying_batch(b"\0" * 100, 3))[0] == INVALID_RECORD, "a compacted topic")
 
     def first_batch() -> bytes:

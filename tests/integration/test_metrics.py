@@ -25,7 +25,7 @@ from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.shm.metrics.catalogue import CATALOGUE
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.exposition import SCRAPE_LABELS, Exposition, Scraper, grouping_labels, selectors
 from tests.support.quota_client import QuotaClient
 from tests.support.record_batches import record_batch
@@ -52,13 +52,13 @@ def scraper(broker: BrokerProcess) -> Iterator[Scraper]:
     # The records of `record_batch` are years old.
     topics.append(NewTopic("counted", 1, config={"retention.ms": "-1"}))
     for future in admin.create_topics(topics).values():
-        future.result(60)
+        future.result(deadline_s())
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     filled = (("orders", 0, RECORDS), ("orders", 1, RECORDS), ("idle", 0, 10), ("cut", 0, 10), ("pending", 0, 10))
     for topic, partition, count in filled:
         for _ in range(count):
             producer.produce(topic, b"value", partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s()) == 0
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers", "enable.auto.commit": False})
     # To the end, half-way, never, beyond the end, and to the end of the committed records.
     places = (("idle", 0, 10), ("orders", 0, 100), ("cut", 0, 500), ("pending", 0, 10))
@@ -101,12 +101,12 @@ def open_transaction(broker: BrokerProcess, scraper: Scraper) -> Iterator[None]:
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap, "transactional.id": "half", "transaction.timeout.ms": 600_000}
     )
-    producer.init_transactions(60)
+    producer.init_transactions(deadline_s())
     producer.begin_transaction()
     producer.produce("pending", b"uncommitted", partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s()) == 0
     yield
-    producer.abort_transaction(60)
+    producer.abort_transaction(deadline_s())
 
 
 def known(scraper: Scraper) -> Exposition:

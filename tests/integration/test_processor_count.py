@@ -13,7 +13,7 @@ import pytest
 from ops.reliability.broker import pids_of, send
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.exposition import Exposition, Scraper
 from tests.support.live_clients import Producing, Reading
 from tests.support.wire_client import WireClient, request_frame
@@ -149,7 +149,7 @@ def test_a28_a_killed_acceptor_hands_nothing_to_those_that_go(own: BrokerProcess
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(200)
 def test_a28_no_record_notices_also_when_processes_die_meanwhile(
     own: BrokerProcess, topic: str, chance: random.Random
 ) -> None:
@@ -182,7 +182,7 @@ def test_a28_no_record_notices_also_when_processes_die_meanwhile(
     for reader in reading:
         reader.wanted = {partition: len(each.confirmed) for partition, each in enumerate(producing)}
     for reader in reading:
-        reader.join(120)
+        reader.join(deadline_s(60))
         assert not reader.errors
         for partition, each in enumerate(producing):
             assert reader.values(partition) == each.confirmed, f"partition {partition}"
@@ -194,7 +194,7 @@ def test_a28_a_client_of_another_library_goes_on(own: BrokerProcess, topic: str)
     sent = 0
     for count in (1, 2, 4, 2, 1):
         for _ in range(50):
-            assert producer.send(topic, str(sent).encode()).get(60).offset == sent
+            assert producer.send(topic, str(sent).encode()).get(deadline_s()).offset == sent
             sent += 1
         set_processors(own, count)
     consumer = KafkaConsumer(topic, bootstrap_servers=own.bootstrap, auto_offset_reset="earliest", group_id=topic)

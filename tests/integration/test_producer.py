@@ -14,7 +14,7 @@ from rotunda.broker.client import AsyncProducer, Producer
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.protocol.records import CODECS
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 RECORDS = 600
 PARTITIONS = 3
@@ -23,7 +23,7 @@ HEADERS = [("trace", b"\x00\x01"), ("empty", b""), ("null", None)]
 
 def make_topic(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(deadline_s())
 
 
 def read_back(broker: BrokerProcess, topic: str, count: int) -> list[tuple[Any, ...]]:
@@ -46,7 +46,7 @@ def read_back(broker: BrokerProcess, topic: str, count: int) -> list[tuple[Any, 
 
 def expected(sent: Sequence[tuple[RecordFuture, tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
     """Return the same of the sent records, at the offsets of their futures."""
-    places = [(future.result(60), record) for future, record in sent]
+    places = [(future.result(deadline_s()), record) for future, record in sent]
     return sorted(
         ((meta.partition, meta.offset, *record, meta.timestamp_ms) for meta, record in places),
         key=lambda record: record[:2],
@@ -74,7 +74,7 @@ def test_acks_0_has_no_offsets(broker, topic) -> None:
     make_topic(broker, topic)
     with Producer(bootstrap_servers=broker.bootstrap, acks=0) as producer:
         futures = [producer.send(topic, b"%d" % number) for number in range(100)]
-        assert {future.result(60).offset for future in futures} == {-1}
+        assert {future.result(deadline_s()).offset for future in futures} == {-1}
     assert sorted(int(record[3]) for record in read_back(broker, topic, 100)) == list(range(100))
 
 

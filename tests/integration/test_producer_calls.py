@@ -25,7 +25,7 @@ from rotunda.broker.client.producer.interceptors import ProducerRecord
 from rotunda.broker.client.producer.partitioner import partition_for_key
 from rotunda.broker.errors import ConfigError
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 PARTITIONS = 5
 
@@ -33,7 +33,7 @@ PARTITIONS = 5
 @pytest.fixture
 def made(broker: BrokerProcess, topic: str) -> str:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(deadline_s())
     return topic
 
 
@@ -132,8 +132,8 @@ def test_serializers_write_what_kafkas_write(broker, made) -> None:
     for name, (value, expected) in forms.items():
         with Producer(bootstrap_servers=broker.bootstrap, value_serializer=name) as producer:
             assert producer._core.value_serializer(made, value, ()) == expected
-            assert producer.send(made, value).result(60).serialized_value_size == len(expected)
-            assert producer.send(made, None).result(60).serialized_value_size == -1
+            assert producer.send(made, value).result(deadline_s()).serialized_value_size == len(expected)
+            assert producer.send(made, None).result(deadline_s()).serialized_value_size == -1
 
 
 class Adds:
@@ -164,7 +164,7 @@ def test_g04_interceptors_are_a_chain_and_one_that_fails_is_passed_over(broker, 
     chain = [Adds(b"1", seen), Fails(b"2", seen), Adds(b"3", seen)]
     with Producer(bootstrap_servers=broker.bootstrap, client_id="chained", interceptor_classes=chain) as producer:
         future = producer.send(made, b"v", on_delivery=lambda _meta, error: seen.append(("callback", error)))
-        assert future.result(60).serialized_value_size == len(b"v13")
+        assert future.result(deadline_s()).serialized_value_size == len(b"v13")
         wait_until(lambda: len(seen) == 4, "interceptors and callback")
         thread = "kafka-producer-network-thread | chained"
         assert seen == [*((mark, made, None, thread) for mark in (b"1", b"2", b"3")), ("callback", None)]
@@ -207,21 +207,21 @@ def test_g05_a_close_while_somebody_waits_for_metadata_is_raised() -> None:
         thread.start()
         wait_until(silent.has_been_reached, "somebody to connect")
         producer.close(0)
-        thread.join(60)
+        thread.join(deadline_s())
     assert len(raised) == 1
 
 
 def test_g06_the_wait_for_room_ends_after_max_block_ms(broker, made) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, max_block_ms=200) as producer:
-        wait_until(lambda: producer.send(made, b"v").exception(60) is None, "metadata")
+        wait_until(lambda: producer.send(made, b"v").exception(deadline_s()) is None, "metadata")
         pool = producer._core.pool
         wait_until(lambda: pool.available_bytes == pool.total_bytes, "everything to be delivered")
         pool.allocate(pool.available_bytes, 0)  # reserves the room of other records
-        error = producer.send(made, b"v").exception(60)
+        error = producer.send(made, b"v").exception(deadline_s())
         assert isinstance(error, BufferExhausted)
         assert "buffer.memory" in str(error)
         pool.deallocate(pool.total_bytes)
-        assert producer.send(made, b"v").result(60).topic == made
+        assert producer.send(made, b"v").result(deadline_s()).topic == made
 
 
 def test_g11_the_partition_is_that_of_the_caller_the_partitioner_or_the_key(broker, made) -> None:
@@ -229,19 +229,19 @@ def test_g11_the_partition_is_that_of_the_caller_the_partitioner_or_the_key(brok
         for number in range(20):
             key = b"key %d" % number
             expected = partition_for_key(key, PARTITIONS)
-            assert producer.send(made, b"v", key=key).result(60).partition == expected
-            assert producer.send(made, b"v", key=key, partition=3).result(60).partition == 3
+            assert producer.send(made, b"v", key=key).result(deadline_s()).partition == expected
+            assert producer.send(made, b"v", key=key, partition=3).result(deadline_s()).partition == 3
         with pytest.raises(IllegalState, match="partition -1"):
             producer.send(made, b"v", partition=-1)
     given = iter([2, -1])
     with Producer(bootstrap_servers=broker.bootstrap, partitioner_class=lambda *_: next(given)) as producer:
-        assert producer.send(made, b"v", key=b"k").result(60).partition == 2
+        assert producer.send(made, b"v", key=b"k").result(deadline_s()).partition == 2
         with pytest.raises(IllegalState, match="returned -1"):
             producer.send(made, b"v", key=b"k")
     with Producer(
         bootstrap_servers=broker.bootstrap, partitioner_ignore_keys=True, batch_size=0, linger_ms=0
     ) as producer:
-        found = {producer.send(made, b"v", key=b"k").result(60).partition for _ in range(200)}
+        found = {producer.send(made, b"v", key=b"k").result(deadline_s()).partition for _ in range(200)}
         assert len(found) > 1  # with five partitions this fails once in 10**139 runs
 
 
@@ -249,7 +249,7 @@ def test_g14_round_robin_by_its_name(broker, made) -> None:
     name = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
     with Producer(bootstrap_servers=broker.bootstrap, partitioner_class=name) as producer:
         futures = [producer.send(made, b"v", key=b"same") for _ in range(2 * PARTITIONS)]
-        partitions = [future.result(60).partition for future in futures]
+        partitions = [future.result(deadline_s()).partition for future in futures]
     assert sorted(partitions) == sorted([*range(PARTITIONS), *range(PARTITIONS)])
 
 
@@ -258,14 +258,14 @@ def test_g15_size_is_judged_before_anything_is_appended(broker, made) -> None:
         with Producer(bootstrap_servers=broker.bootstrap, batch_size=100, **settings) as producer:
             assert f"{name} is 500" in str(producer.send(made, bytes(450)).exception())
             assert not producer._accumulator.has_incomplete()
-            assert producer.send(made, bytes(300)).result(60).offset >= 0
+            assert producer.send(made, bytes(300)).result(deadline_s()).offset >= 0
 
 
 def test_g35_flush_sends_what_lingers(broker, made) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
         futures = [producer.send(made, b"v", partition=number % PARTITIONS) for number in range(50)]
         assert not any(future.done() for future in futures)
-        producer.flush(60)
+        producer.flush(deadline_s())
         assert all(future.done() for future in futures)
         assert producer.metrics()["record-send-total"] == 50
 
@@ -296,8 +296,8 @@ def test_g36_close_from_a_callback_does_not_wait_for_itself(broker, made) -> Non
     producer = Producer(bootstrap_servers=broker.bootstrap)
     producer.send(made, b"v", on_delivery=lambda *_: producer.close())
     (thread,) = threads_of(producer.client_id)
-    producer.flush(60)
-    thread.join(60)
+    producer.flush(deadline_s())
+    thread.join(deadline_s())
     assert not thread.is_alive()
     producer.close()
 
@@ -307,6 +307,6 @@ def test_a_callback_that_fails_stops_nothing(broker, made, caplog) -> None:
         raise ValueError("on purpose")
 
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
-        producer.send(made, b"v", on_delivery=fail).result(60)
-        assert producer.send(made, b"v").result(60).topic == made
+        producer.send(made, b"v", on_delivery=fail).result(deadline_s())
+        assert producer.send(made, b"v").result(deadline_s()).topic == made
     assert "A callback for a delivered record failed" in caplog.text

@@ -23,9 +23,9 @@ from rotunda.broker.client.errors import (
 from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from rotunda.broker.client.topic_partition import TopicPartition
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 #: Longer than anything here needs, and shorter than delivery.timeout.ms: a lost record would expire later.
-LIMIT_S = 60
 
 
 def outcome_in_callback(producer: Producer, topic: str, call: Callable[[], object]) -> Any:
@@ -39,7 +39,7 @@ def outcome_in_callback(producer: Producer, topic: str, call: Callable[[], objec
             found.put(failure)
 
     producer.send(topic, b"v", on_delivery=called)
-    return found.get(timeout=LIMIT_S)
+    return found.get(timeout=deadline_s())
 
 
 def test_g35_flush_in_a_callback_would_wait_for_itself_and_is_refused(broker: BrokerProcess, topic: str) -> None:
@@ -52,16 +52,16 @@ def test_g35_flush_in_a_callback_would_wait_for_itself_and_is_refused(broker: Br
         refused = outcome_in_callback(producer, topic, send_and_flush)
         assert isinstance(refused, IllegalState)
         assert "flush() in a callback" in str(refused)
-        producer.flush(LIMIT_S)
+        producer.flush(deadline_s())
 
 
 def test_g05_a_callback_does_not_wait_for_metadata(broker: BrokerProcess, topic: str) -> None:
     """No other thread would fetch them meanwhile, and nothing would be sent."""
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
-        refused = outcome_in_callback(producer, topic, lambda: producer.send(f"{topic}-b", b"v").result(LIMIT_S))
+        refused = outcome_in_callback(producer, topic, lambda: producer.send(f"{topic}-b", b"v").result(deadline_s()))
         assert isinstance(refused, DeliveryTimeout)
         assert "a callback cannot wait for it" in str(refused)
-        assert producer.send(f"{topic}-b", b"v").result(LIMIT_S).offset == 0
+        assert producer.send(f"{topic}-b", b"v").result(deadline_s()).offset == 0
 
 
 def test_g17_a_callback_does_not_wait_for_room(broker: BrokerProcess, topic: str) -> None:
@@ -70,10 +70,10 @@ def test_g17_a_callback_does_not_wait_for_room(broker: BrokerProcess, topic: str
 
         def fill() -> object:
             futures = [producer.send(topic, bytes(15_000), key=b"k") for _ in range(2)]
-            return futures[-1].exception(LIMIT_S)
+            return futures[-1].exception(deadline_s())
 
         assert isinstance(outcome_in_callback(producer, topic, fill), BufferExhausted)
-        assert producer.send(topic, b"v").result(LIMIT_S)
+        assert producer.send(topic, b"v").result(deadline_s())
 
 
 def test_transactional_calls_that_wait_are_refused_in_a_callback(broker: BrokerProcess, topic: str) -> None:
@@ -101,12 +101,12 @@ def test_transactional_calls_that_wait_are_refused_in_a_callback(broker: BrokerP
 def test_a_number_that_is_none_is_refused_and_nothing_is_lost(broker, topic, key, wrong, said) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, linger_ms=1000) as producer:
         # The batch is open: the wrong record would be added to it, by the short way where there is no key.
-        producer.send(topic, b"v").result(LIMIT_S)
+        producer.send(topic, b"v").result(deadline_s())
         before = producer.send(topic, b"before")
         with pytest.raises((TypeError, ValueError), match=said):
             producer.send(topic, b"wrong", key=key, **wrong)
         after = producer.send(topic, b"after")
-        producer.flush(LIMIT_S)
+        producer.flush(deadline_s())
         assert after.result(0).offset == before.result(0).offset + 1
         assert producer.metrics()["buffer-available-bytes"] == producer.metrics()["buffer-total-bytes"]
 
@@ -117,7 +117,7 @@ def test_a_topic_that_is_no_text_is_refused_and_metadata_go_on(broker, topic, wr
         for call in (lambda: producer.send(wrong, b"v"), lambda: producer.partitions_for(wrong)):
             with pytest.raises((TypeError, ValueError), match="topic"):
                 call()
-        assert producer.send(topic, b"v").result(LIMIT_S).offset == 0
+        assert producer.send(topic, b"v").result(deadline_s()).offset == 0
 
 
 @pytest.mark.parametrize("headers", [{"h": "text"}, {"h": 5}, {b"h": b"v"}, ["h"]])
@@ -125,7 +125,7 @@ def test_headers_that_are_none_are_refused_with_their_name(broker, topic, header
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
         with pytest.raises(SerializationFailed, match="the headers of a record for"):
             producer.send(topic, b"v", headers=headers)
-        producer.send(topic, b"v", headers={"bytes": bytearray(b"1"), "null": None}).result(LIMIT_S)
+        producer.send(topic, b"v", headers={"bytes": bytearray(b"1"), "null": None}).result(deadline_s())
 
 
 def test_a_record_that_was_refused_outside_of_a_transaction_is_not_in_the_next_one(broker, topic) -> None:
@@ -148,7 +148,7 @@ def test_a_record_that_is_refused_after_an_error_has_one_outcome(broker, topic) 
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic, max_request_size=5000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(topic, bytes(6000)).exception(LIMIT_S)
+        producer.send(topic, bytes(6000)).exception(deadline_s())
         refused = producer.send(topic, b"v", on_delivery=lambda _, error: outcomes.append(error))
         assert refused.done()
         producer.abort_transaction()
@@ -179,7 +179,7 @@ def test_offsets_that_are_none_are_refused_and_the_transaction_goes_on(broker, t
 def test_long_max_value_is_a_time_to_wait(broker, topic) -> None:
     """`G38`: the replacement for block.on.buffer.full; Java programs set it to wait for ever."""
     with Producer({"bootstrap.servers": broker.bootstrap, "max.block.ms": (1 << 63) - 1}) as producer:
-        assert producer.send(topic, b"v").result(LIMIT_S).offset == 0
+        assert producer.send(topic, b"v").result(deadline_s()).offset == 0
     with Producer(
         {"bootstrap.servers": broker.bootstrap, "block.on.buffer.full": True, "transactional.id": topic}
     ) as producer:
@@ -199,11 +199,11 @@ def test_g01_an_io_thread_that_dies_takes_all_that_wait_along(broker, topic, mon
     monkeypatch.setattr(producer._core.sender, "run_once", died)
     producer._core.sender.wakeup()
     with pytest.raises(ProducerClosed):
-        waiting.result(LIMIT_S)
-    producer._core.thread.join(LIMIT_S)
+        waiting.result(deadline_s())
+    producer._core.thread.join(deadline_s())
     with pytest.raises(ProducerClosed):
         producer.send(topic, b"v")
-    producer.flush(LIMIT_S)
+    producer.flush(deadline_s())
     producer.close()
     assert "The I/O thread of producer" in caplog.text
 
@@ -214,7 +214,7 @@ def test_a_forked_child_is_told_to_make_a_producer_of_its_own(broker, topic) -> 
     child = os.fork()
     if not child:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(LIMIT_S)
+        signal.alarm(int(deadline_s()))
         refused = 0
         for call in (lambda: producer.send(topic, b"v"), producer.flush, lambda: producer.partitions_for(topic)):
             try:
@@ -233,4 +233,4 @@ def test_g15_a_record_that_fits_its_batch_is_not_larger_than_a_request(broker, t
         bootstrap_servers=broker.bootstrap, batch_size=8000, max_request_size=1000, linger_ms=1000
     ) as producer:
         producer.send(topic, b"v")
-        assert isinstance(producer.send(topic, bytes(1500)).exception(LIMIT_S), RecordTooLarge)
+        assert isinstance(producer.send(topic, bytes(1500)).exception(deadline_s()), RecordTooLarge)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import subscriber
 from tests.support.request_log import Start, rows
 from tests.support.wire_client import WireClient
@@ -20,7 +20,7 @@ def produce(broker: BrokerProcess, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(count):
         producer.produce("read", str(number).encode(), partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s()) == 0
 
 
 def member(broker: BrokerProcess, group: str, protocol: str = "classic") -> Consumer:

@@ -4,7 +4,7 @@ from collections import Counter
 
 from confluent_kafka import Producer
 
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.record_batches import record_batch
 from tests.support.request_log import Start, rows
 from tests.support.wire_client import WireClient
@@ -23,7 +23,7 @@ def test_a_real_client_with_each_codec(start: Start) -> None:
         )
         for _ in range(3):
             producer.produce("coded", b"compressible " * 500, partition=0)
-            assert producer.flush(60) == 0
+            assert producer.flush(deadline_s()) == 0
 
     def counted() -> Counter[tuple[str, str]]:
         return Counter((row["clientId"], row["codec"]) for row in rows(broker, "requests") if row["acks"] is not None)

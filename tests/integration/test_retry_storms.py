@@ -17,7 +17,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.testing import RotundaBroker
 from tests.support.broker_settings import set_on_broker
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.exposition import Exposition
 from tests.support.wire_client import WireClient
@@ -216,7 +216,7 @@ def test_d22_librdkafka_is_slowed_down_and_recovers(on: RotundaBroker) -> None:
     def fail() -> None:
         fault = on.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=4, topic="orders")
         producer.produce("orders", b"apples", on_delivery=told)
-        assert producer.flush(60) == 0
+        assert producer.flush(deadline_s()) == 0
         assert fault.count == 4
 
     until_delayed(on, fail)

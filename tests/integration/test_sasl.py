@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.sasl_wire import SaslWire
 from tests.support.scram_client import ScramClient
 
@@ -78,7 +78,7 @@ def give(broker: BrokerProcess, user: str, password: str, mechanism: str) -> Non
     [done] = admin.alter_user_scram_credentials(
         [UserScramCredentialUpsertion(user, info, password.encode(), b"salt")]
     ).values()
-    done.result(30)
+    done.result(deadline_s())
 
 
 def settings(broker: BrokerProcess, mechanism: str, user: str, password: str, listener: int = 1) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def produced(client: dict[str, Any], topic: str, count: int = 10) -> None:
     producer = Producer(client)
     for number in range(count):
         producer.produce(topic, str(number).encode(), on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(30) == 0
+    assert producer.flush(deadline_s()) == 0
     assert failures == [None] * count
 
 
@@ -230,12 +230,12 @@ def test_users_and_mechanisms_of_a_listener_change_while_it_runs(tmp_path: Path)
     changes = {name: f'{PLAIN_LINE} user_dora="planted-secret";', "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
     try:
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port(one, 0)}"})
-        [broker_id] = admin.list_topics(timeout=30).brokers
+        [broker_id] = admin.list_topics(timeout=deadline_s()).brokers
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in changes.items()
         ]
         resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id), incremental_configs=entries)
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        admin.incremental_alter_configs([resource])[resource].result(deadline_s())
 
         def gets_in() -> bool:
             with SaslWire(port(one, 1)) as wire:
@@ -246,7 +246,7 @@ def test_users_and_mechanisms_of_a_listener_change_while_it_runs(tmp_path: Path)
 
         wait_until(gets_in, "the new mechanism")
         described = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, str(broker_id))])
-        [found] = [future.result(30) for future in described.values()]
+        [found] = [future.result(deadline_s()) for future in described.values()]
         assert found[name].value is None
         assert "planted-secret" not in one.log_text() + one.command("config", "list").stdout
     finally:
@@ -305,7 +305,7 @@ def test_b25_librdkafka_goes_on_over_many_sessions(broker: BrokerProcess) -> Non
         return counted(broker, "reauthentications_succeeded") >= 2
 
     wait_until(is_begun_again, "two sessions begun again")
-    assert producer.flush(20) == 0
+    assert producer.flush(deadline_s()) == 0
     assert failures == [None] * sent
 
 

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.certificates import Authority
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.key_server import KeyServer, key_set
-from tests.support.sasl_broker import DEADLINE_SECONDS, KEY, MECHANISMS, PASSWORD, PROTOCOLS, SaslBroker, token
+from tests.support.sasl_broker import KEY, MECHANISMS, PASSWORD, PROTOCOLS, SaslBroker, token
 from tests.support.sasl_wire import SaslWire
 
 with warnings.catch_warnings():
@@ -93,7 +93,7 @@ def test_h08_confluent(secured: SaslBroker, protocol: str, mechanism: str) -> No
     topic = f"confluent-{protocol}-{mechanism}"
     for _ in range(10):
         producer.produce(topic, b"x", on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     assert failures == [None] * 10
 
 
@@ -126,7 +126,7 @@ def test_h08_kafka_python(secured: SaslBroker, protocol: str, mechanism: str) ->
         ssl_cafile=str(secured.trusted),
     )
     sent = [producer.send(f"python-{protocol}-{mechanism}", b"x") for _ in range(10)]
-    assert [each.get(DEADLINE_SECONDS).offset for each in sent] == list(range(10))
+    assert [each.get(deadline_s()).offset for each in sent] == list(range(10))
     producer.close()
 
 
@@ -156,7 +156,7 @@ def test_h08_kcat(secured: SaslBroker, protocol: str, mechanism: str, tmp_path: 
     file.write_text("".join(f"{name}={value}\n" for name, value in librdkafka(secured, protocol, mechanism).items()))
     topic = f"kcat-{protocol}-{mechanism}"
     command = ["kcat", "-F", str(file), "-P", "-t", topic]
-    done = subprocess.run(command, input="a\nb\nc\n", capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input="a\nb\nc\n", capture_output=True, text=True, timeout=deadline_s(), check=False)
     assert done.returncode == 0, done.stderr
     wait_until(lambda: secured.records(topic) == 3, "the records of kcat")
 
@@ -193,7 +193,7 @@ def test_h10_a_client_whose_token_ends_authenticates_again_with_a_new_one(secure
         return len(begun) >= 3
 
     wait_until(is_begun_again, "two more tokens")
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     assert failures == [None] * sent
 
 
@@ -228,7 +228,7 @@ def test_killed_processes_cost_their_clients_no_acknowledged_record(secured: Sas
         secured.process.kill(role, wait=False)
         producer.produce(topic, b"x", on_delivery=lambda error, _: failures.append(error))
         sent += 2
-        assert producer.flush(DEADLINE_SECONDS) == 0
+        assert producer.flush(deadline_s()) == 0
     wait_until(lambda: all(row["state"] == "running" for row in secured.process.processes(role)), "all run again")
     assert failures == [None] * sent
     wait_until(lambda: secured.records(topic) >= sent, "all acknowledged records")

@@ -26,7 +26,7 @@ from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.errors import ApiError, ConfigError
 from tests.support.broker_process import REPOSITORY, SHARED_MEMORY, BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.supervised import command
 
 #: The name of each says where it is planted.
@@ -85,7 +85,7 @@ def used(planted: Planted) -> None:
     """Use the broker: then there is a request log, and responses with settings have passed through the rings."""
     producer = Producer({"bootstrap.servers": planted.broker.bootstrap})
     producer.produce("orders", b"value")
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s()) == 0
     assert planted.broker.command("config", "list", "--all").returncode == 0
     line = [sys.executable, "-m", "rotunda", "user", "add", "alice", "--run-dir", str(planted.broker.run_dir)]
     subprocess.run(line, cwd=REPOSITORY, input=f"{BY_A_USER}\n", text=True, check=True, capture_output=True)
@@ -193,7 +193,7 @@ def test_the_status_page_shows_none(planted: Planted) -> None:
     url = planted.broker.status()["status_url"].removeprefix("http://").rstrip("/")
     host, _, port = url.partition(":")
     for path in (*SCREENS, *FACTS, *(f"/view/{each.strip('/') or 'overview'}" for each in SCREENS)):
-        with closing(HTTPConnection(host, int(port), timeout=60)) as connection:
+        with closing(HTTPConnection(host, int(port), timeout=deadline_s())) as connection:
             connection.request("GET", path, headers={"Authorization": f"Bearer {BY_FLAGS_FILE}"})
             answer = connection.getresponse()
             body = answer.read()
@@ -204,7 +204,7 @@ def test_the_status_page_shows_none(planted: Planted) -> None:
 def test_what_is_tried_at_the_page_is_repeated_nowhere(planted: Planted) -> None:
     host, _, port = planted.broker.status()["status_url"].removeprefix("http://").rstrip("/").partition(":")
     for credentials in (f"Bearer {ON_THE_PAGE}", "Basic " + b64encode(f"me:{ON_THE_PAGE}".encode()).decode()):
-        with closing(HTTPConnection(host, int(port), timeout=60)) as connection:
+        with closing(HTTPConnection(host, int(port), timeout=deadline_s())) as connection:
             connection.request("GET", "/status.json", headers={"Authorization": credentials})
             answer = connection.getresponse()
             assert answer.status == 401
@@ -264,7 +264,7 @@ def test_a_line_that_is_set_while_it_runs_is_shown_nowhere(planted: Planted, tmp
 def test_an_admin_client_is_told_none(planted: Planted) -> None:
     admin = AdminClient({"bootstrap.servers": planted.broker.bootstrap})
     resource = ConfigResource(ResourceType.BROKER, "1")
-    entries = admin.describe_configs([resource], request_timeout=60)[resource].result(60)
+    entries = admin.describe_configs([resource], request_timeout=60)[resource].result(deadline_s())
     synonyms = {name: {each: found.value for each, found in entry.synonyms.items()} for name, entry in entries.items()}
     assert_none(leaks(str(synonyms), "synonyms"))
     for name in ("status.token", "metrics.token", "ssl.keystore.password", "ssl.key.password"):

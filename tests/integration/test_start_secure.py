@@ -16,6 +16,7 @@ from cryptography import x509
 
 from ops.compatibility import preparation
 from rotunda.broker.runtime import run_dir
+from tests.support.deadline import deadline_s
 from tests.support.supervised import REPOSITORY, command
 
 #: The part of franz-go that the Go snippet uses.
@@ -158,7 +159,7 @@ def test_the_settings_of_confluent_kafka(running: tuple[Secured, str], monkeypat
     found: dict[str, Any] = {}
     exec(secured.clients()["confluent-kafka"], found)  # noqa: S102 - what a user would paste
     found["producer"].produce("by-confluent", b"value")
-    assert found["producer"].flush(60) == 0
+    assert found["producer"].flush(deadline_s()) == 0
 
 
 def test_the_settings_of_kafka_python(running: tuple[Secured, str]) -> None:
@@ -166,7 +167,7 @@ def test_the_settings_of_kafka_python(running: tuple[Secured, str]) -> None:
     script = secured.clients()["kafka-python"] + "print(producer.send('by-kafka-python', b'value').get(60).offset)"
     environment = {**os.environ, "KAFKA_PASSWORD": password}
     line = [sys.executable, "-c", script]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=deadline_s(60), check=False)
     assert done.stdout == "0\n", done.stderr
 
 
@@ -191,7 +192,7 @@ def test_the_settings_of_kcat(running: tuple[Secured, str]) -> None:
     secured, password = running
     environment = {**os.environ, "KAFKA_PASSWORD": password}
     line = ["sh", "-c", secured.clients()["kcat"]]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=deadline_s(60), check=False)
     assert done.returncode == 0, done.stderr
     assert "1 brokers" in done.stdout
 
@@ -202,7 +203,7 @@ def test_the_settings_of_java(running: tuple[Secured, str]) -> None:
     preparation.prepare("java")
     line = ["java", "-cp", f"{preparation.JARS}/*", "org.apache.kafka.tools.TopicCommand", "--list"]
     line += ["--bootstrap-server", secured.ready["bootstrap"], "--command-config", secured.properties(password)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=deadline_s(120), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -216,7 +217,7 @@ def test_the_settings_of_kafkajs(running: tuple[Secured, str], tmp_path: Path) -
     modules = preparation.JARS.parent / "node" / "node_modules"
     environment = {**os.environ, "KAFKA_PASSWORD": password, "NODE_PATH": str(modules)}
     line = ["node", "--unhandled-rejections=strict", str(script)]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=deadline_s(60), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -233,5 +234,7 @@ def test_the_settings_of_franz_go(running: tuple[Secured, str], tmp_path: Path) 
     (tmp_path / "main.go").write_text(program)
     environment = {**os.environ, "KAFKA_PASSWORD": password}
     line = ["go", "run", "-mod=mod", "."]
-    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(
+        line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=deadline_s(200), check=False
+    )
     assert done.returncode == 0, done.stderr

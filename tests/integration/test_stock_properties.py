@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 with warnings.catch_warnings():
     # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
@@ -28,7 +29,6 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 
-DEADLINE_SECONDS = 60
 
 _PROTOCOLS = (
     "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,"
@@ -134,12 +134,12 @@ def test_clients_use_a_broker_with_a_configuration_of_kafka(stock: BrokerProcess
     producer = Producer({"bootstrap.servers": address})
     for number in range(10):
         producer.produce("topic", str(number).encode())
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     consumer = Consumer({"bootstrap.servers": address, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["topic"])
     messages = []
     while len(messages) < 10:
-        messages += [each.value() for each in consumer.consume(10, DEADLINE_SECONDS)]
+        messages += [each.value() for each in consumer.consume(10, deadline_s())]
     consumer.close()
     assert messages == [str(number).encode() for number in range(10)]
     admin = KafkaAdminClient(bootstrap_servers=address)
@@ -159,14 +159,14 @@ def test_one_line_names_what_has_no_meaning(stock: BrokerProcess) -> None:
 def test_what_has_no_meaning_is_described_and_changes_as_in_kafka(stock: BrokerProcess) -> None:
     """The value that was set is seen, and another is set, by librdkafka's admin client."""
     admin = AdminClient({"bootstrap.servers": stock.status()["bootstrap"]})
-    [node] = admin.list_topics(timeout=DEADLINE_SECONDS).brokers
+    [node] = admin.list_topics(timeout=deadline_s()).brokers
     name = "num.recovery.threads.per.data.dir"
     change = ConfigEntry(name, "2", incremental_operation=AlterConfigOpType.SET)
     asked = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[change])
     [altered] = admin.incremental_alter_configs([asked]).values()
-    altered.result(DEADLINE_SECONDS)
+    altered.result(deadline_s())
     [described] = admin.describe_configs([ConfigResource(ResourceType.BROKER, str(node))]).values()
-    entries = described.result(DEADLINE_SECONDS)
+    entries = described.result(deadline_s())
     assert (entries[name].value, entries[name].source) == ("2", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
     assert entries["ssl.keystore.password"].value is None
 

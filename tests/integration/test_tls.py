@@ -19,11 +19,10 @@ from confluent_kafka.admin import AdminClient
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker
 from tests.support.certificates import Authority
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.secured_broker import SecuredBroker
 from tests.support.wire_client import request_frame
 
-DEADLINE_SECONDS = 60
 HALF_OPEN = 2000
 #: `max.connection.handshakes` of each processor.
 MOST_UNDER_WAY = 500
@@ -79,7 +78,7 @@ def test_c18_clients_that_check_names_are_given_the_one_by_which_they_have_come(
         "bootstrap.servers": f"{host}:{port}",
         "ssl.endpoint.identification.algorithm": "https",
     }
-    [broker] = AdminClient(settings).list_topics(timeout=DEADLINE_SECONDS).brokers.values()
+    [broker] = AdminClient(settings).list_topics(timeout=deadline_s()).brokers.values()
     assert f"{broker.host}:{broker.port}" == f"{host}:{port}"
     produced(settings, f"by-{host}", [b"value"])
 
@@ -90,7 +89,7 @@ def test_a_client_that_asks_for_what_is_no_host_name_is_one_line_in_the_log(secu
     with pytest.raises(ssl.SSLWantReadError):
         hello.do_handshake()
     written = len(secured.process.log_text())
-    with socket.create_connection(secured.address, DEADLINE_SECONDS) as connection:
+    with socket.create_connection(secured.address, deadline_s()) as connection:
         connection.sendall(outgoing.read().replace(b"localhost", b"localh\xc3\xb6t"))
         while connection.recv(4096):
             pass
@@ -112,7 +111,7 @@ def produced(settings: dict[str, str], topic: str, values: list[bytes]) -> None:
     failures: list[object] = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     assert failures == [None] * len(values)
 
 
@@ -121,7 +120,7 @@ def test_h07_librdkafka_writes_and_reads_over_tls(secured: SecuredBroker) -> Non
     produced(secured.librdkafka, "plain", values)
     consumer = Consumer({**secured.librdkafka, "group.id": "readers", "auto.offset.reset": "earliest"})
     consumer.subscribe(["plain"])
-    records = [consumer.poll(DEADLINE_SECONDS) for _ in values]
+    records = [consumer.poll(deadline_s()) for _ in values]
     consumer.close()
     assert [None if record is None else record.value() for record in records] == values
 
@@ -133,7 +132,7 @@ def test_h07_kafka_python_writes_and_reads_over_tls(secured: SecuredBroker) -> N
     producer = KafkaProducer(**tls, max_request_size=3_000_000)
     values = [os.urandom(size) for size in (1, 1000, 900_000)]
     for value in values:
-        producer.send("python", value).get(DEADLINE_SECONDS)
+        producer.send("python", value).get(deadline_s())
     producer.close()
     consumer = KafkaConsumer("python", **tls, auto_offset_reset="earliest", consumer_timeout_ms=60_000)
     assert [next(consumer).value for _ in values] == values
@@ -151,16 +150,20 @@ def test_h07_aiokafka_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
         async with AIOKafkaConsumer("aio", **tls, auto_offset_reset="earliest") as consumer:
             assert [(await consumer.getone()).value for _ in values] == values
 
-    asyncio.run(asyncio.wait_for(work(), DEADLINE_SECONDS))
+    asyncio.run(asyncio.wait_for(work(), deadline_s()))
 
 
 def test_h07_kcat_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
     options = [text for name, value in secured.librdkafka.items() for text in ("-X", f"{name}={value}")]
     sent = "".join(f"line {number}\n" for number in range(1000))
     command = ["kcat", *options, "-t", "kcat", "-p", "0"]
-    subprocess.run([*command, "-P"], input=sent, text=True, check=True, timeout=DEADLINE_SECONDS)
+    subprocess.run([*command, "-P"], input=sent, text=True, check=True, timeout=deadline_s())
     read = subprocess.run(
-        [*command, "-C", "-o", "beginning", "-e", "-q"], capture_output=True, text=True, check=True, timeout=60
+        [*command, "-C", "-o", "beginning", "-e", "-q"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=deadline_s(),
     )
     assert read.stdout == sent
 
@@ -266,7 +269,7 @@ def test_a30_a_listener_of_tls_is_opened_while_the_broker_runs(tmp_path: Path) -
             port = int(line.rsplit(" ", 1)[1])
             context = ssl.create_default_context(cadata=authority.pem)
             for _ in range(2):
-                plain = socket.create_connection(("127.0.0.1", port), DEADLINE_SECONDS)
+                plain = socket.create_connection(("127.0.0.1", port), deadline_s())
                 with context.wrap_socket(plain, server_hostname="localhost") as connection:
                     exchange(connection)
     finally:
@@ -280,7 +283,7 @@ def test_2000_half_open_handshakes_harm_nobody(secured: SecuredBroker) -> None:
     half_open = []
     try:
         for number in range(HALF_OPEN):
-            connection = socket.create_connection(secured.address, DEADLINE_SECONDS)
+            connection = socket.create_connection(secured.address, deadline_s())
             if number % 2:
                 connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
             half_open.append(connection)
@@ -354,4 +357,4 @@ def test_h07_nobody_is_talked_into_an_older_version(secured: SecuredBroker) -> N
 def s_client(secured: SecuredBroker, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     host, port = secured.address
     command = ["openssl", "s_client", "-connect", f"{host}:{port}", *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=deadline_s(), check=False)

@@ -18,11 +18,10 @@ import pytest
 
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.sasl_broker import PASSWORD, SaslBroker
 from tests.support.scram_client import ScramClient
 
-TIMEOUT_S = 60
 MECHANISM = "SCRAM-SHA-256"
 SASL_AUTHENTICATION_FAILED = 58
 #: Until this step the connection may not have reached a processor, or the next one may find its first bytes.
@@ -52,7 +51,7 @@ class Client:
 
     def __init__(self, broker: SaslBroker, version: str, password: str = PASSWORD) -> None:
         host, port = broker.addresses["SASL_SSL"].rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self._socket = socket.create_connection((host, int(port)), deadline_s())
         context = ssl.create_default_context(cafile=str(broker.trusted))
         context.minimum_version = context.maximum_version = TLS[version]
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

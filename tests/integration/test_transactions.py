@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import read_to_end
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
@@ -28,7 +28,6 @@ BROKER_SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 50,
 }
 PARTITIONS = 4
-WAIT_S = 60.0
 KILLING_S = 6.0
 
 
@@ -37,7 +36,7 @@ def transactional(broker: BrokerProcess, transactional_id: str, **settings: obje
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id, "linger.ms": 0, **settings}
     )
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(deadline_s())
     return producer
 
 
@@ -45,7 +44,7 @@ def write(producer: Producer, topic: str, values: Sequence[bytes]) -> None:
     """Write one value after the other to all partitions, and wait until they are committed."""
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % PARTITIONS)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(deadline_s()) == 0
 
 
 def read_all(broker: BrokerProcess, topic: str, isolation: str = "read_committed") -> list[bytes]:
@@ -65,10 +64,10 @@ def test_aborted_records_are_never_visible(broker, wire, topic) -> None:
         write(producer, topic, values)
         everything += values
         if number % 3:
-            producer.commit_transaction(WAIT_S)
+            producer.commit_transaction(deadline_s())
             committed += values
         else:
-            producer.abort_transaction(WAIT_S)
+            producer.abort_transaction(deadline_s())
         if number in (0, 1, 8):
             assert sorted(read_all(broker, topic)) == sorted(committed)
     assert sorted(read_all(broker, topic, "read_uncommitted")) == sorted(everything)
@@ -82,9 +81,9 @@ def test_an_open_transaction_is_not_visible_and_holds_back_what_follows(broker, 
     write(producer, topic, [b"open"] * PARTITIONS)
     other.begin_transaction()
     write(other, topic, [b"behind"] * PARTITIONS)
-    other.commit_transaction(WAIT_S)
+    other.commit_transaction(deadline_s())
     assert read_all(broker, topic) == []
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(deadline_s())
     assert sorted(read_all(broker, topic)) == [b"behind"] * PARTITIONS + [b"open"] * PARTITIONS
 
 
@@ -121,11 +120,11 @@ def test_a_second_producer_fences_the_first(broker, wire, topic) -> None:
     write(first, topic, [b"first"] * PARTITIONS)
     second = transactional(broker, topic)
     with pytest.raises(KafkaException) as raised:
-        first.commit_transaction(WAIT_S)
+        first.commit_transaction(deadline_s())
     assert raised.value.args[0].fatal()
     second.begin_transaction()
     write(second, topic, [b"second"] * PARTITIONS)
-    second.commit_transaction(WAIT_S)
+    second.commit_transaction(deadline_s())
     assert read_all(broker, topic) == [b"second"] * PARTITIONS
     del first
 
@@ -139,7 +138,7 @@ def test_a_silent_producer_is_aborted_and_its_readers_go_on(broker, wire, topic)
     write(other, topic, [b"other"] * PARTITIONS)
     wait_until(lambda: read_all(broker, topic) == [b"other"] * PARTITIONS, "the transaction aborted")
     with pytest.raises(KafkaException):
-        silent.commit_transaction(WAIT_S)
+        silent.commit_transaction(deadline_s())
     # It would complain when the broker stops.
     del silent
 
@@ -175,7 +174,7 @@ class Etl(threading.Thread):
         producer = transactional(self._broker, self.name)
         self._rewind(consumer)
         copied = 0
-        deadline = time.monotonic() + 2 * WAIT_S
+        deadline = time.monotonic() + 2 * deadline_s()
         while copied < self.wanted:
             assert time.monotonic() < deadline, f"{self.name}: {copied} of {self.wanted} copied"
             messages = [m for m in consumer.consume(10, 0.1) if m.error() is None]
@@ -194,18 +193,18 @@ class Etl(threading.Thread):
             for message in messages:
                 producer.produce(self.sink, message.value(), partition=message.partition())
             positions = consumer.position(consumer.assignment())
-            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT_S)
-            producer.commit_transaction(WAIT_S)
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), deadline_s())
+            producer.commit_transaction(deadline_s())
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            producer.abort_transaction(WAIT_S)
+            producer.abort_transaction(deadline_s())
             return False
         return True
 
     def _rewind(self, consumer: Consumer) -> None:
         places = [TopicPartition(self.source, partition) for partition in self.partitions]
-        committed = consumer.committed(places, WAIT_S)
+        committed = consumer.committed(places, deadline_s())
         consumer.assign([TopicPartition(p.topic, p.partition, max(0, p.offset)) for p in committed])
 
 
@@ -232,7 +231,7 @@ def test_exactly_once_while_processes_are_killed(broker, wire, topic, chance) ->
             continue
         kills += 1
     for copier in copiers:
-        copier.join(2 * WAIT_S + 10)
+        copier.join(2 * deadline_s() + 10)
         assert not copier.is_alive(), f"{copier.name} hangs"
         if copier.failure is not None:
             raise copier.failure

@@ -8,7 +8,7 @@ import pyarrow.dataset as ds
 from confluent_kafka import Producer
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 USERS = ("alice", "bob")
 SETTINGS = {
@@ -50,7 +50,7 @@ def produce(broker: BrokerProcess, user: str, failures: list[object]) -> None:
     for _ in range(80):
         producer.produce("topic", bytes(20_000), on_delivery=lambda error, _: failures.append(error))
         producer.poll(0)
-    assert producer.flush(120) == 0
+    assert producer.flush(deadline_s(60)) == 0
 
 
 def test_e09_two_users_of_one_client_id_have_quotas_of_their_own(tmp_path: Path) -> None:

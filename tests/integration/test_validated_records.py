@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.record_batches import (
     TIMESTAMP_MS,
     encoded_record,
@@ -36,7 +36,6 @@ LOG_APPEND_TIME_BIT = 8
 #: Neither handler's partitions are left out.
 PARTITIONS = 2
 BROKER_SETTINGS = {"log.retention.check.interval.ms": 100}
-WAIT_S = 60.0
 
 RANDOM_BYTES = random.Random(1).randbytes(60)
 THREE = b"".join(encoded_record(number) for number in range(3))
@@ -86,7 +85,7 @@ def read_with_librdkafka(broker: BrokerProcess, topic: str, count: int) -> list[
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "check.crcs": True})
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     values: list[bytes] = []
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + deadline_s()
     while len(values) < count and time.monotonic() < deadline:
         message = consumer.poll(0.5)
         if message is not None:
@@ -117,7 +116,7 @@ def latest(broker: BrokerProcess, topic: str) -> tuple[int, int]:
     """Return offset and timestamp of the latest record by time."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     [found] = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.max_timestamp()}).values()
-    result = found.result(WAIT_S)
+    result = found.result(deadline_s())
     return result.offset, result.timestamp
 
 
@@ -166,7 +165,7 @@ def test_retention_by_time_where_a_client_leaves_the_largest_timestamp_out(wire:
     assert produce(wire, topic, 0, untold()).error_code == 0
     now = record_batch([b"now"], timestamp_ms=time.time_ns() // 1_000_000)
     assert produce(wire, topic, 0, now).base_offset == 3
-    wait_until(lambda: list_offset(wire, topic, 0, -2)[1] == 3, "the old records are deleted", WAIT_S)
+    wait_until(lambda: list_offset(wire, topic, 0, -2)[1] == 3, "the old records are deleted")
 
 
 @pytest.fixture

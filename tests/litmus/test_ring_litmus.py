@@ -23,6 +23,7 @@ from rotunda.shm.rings.bell import EventBell, SemaphoreBell
 from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 from rotunda.shm.segment import new_instance
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
+from tests.support.deadline import deadline_s
 
 NUMBER = struct.Struct("@q")
 PATTERN = bytes(random.Random(1).randrange(256) for _ in range(2048))
@@ -163,7 +164,7 @@ def bells_of(kind: str) -> Iterator[list[Bell]]:
 def wait_for(bell: Bell) -> None:
     """Sleep until the bell rings; AssertionError when it does not."""
     if isinstance(bell, SemaphoreBell):
-        assert bell.wait(120)
+        assert bell.wait(deadline_s(60))
     else:
         poll = select.poll()
         poll.register(bell.fileno(), select.POLLIN)

@@ -12,6 +12,7 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.log_manager import CHECKPOINT_INTERVAL_NS, LogManager, orphan_directories
 from rotunda.broker.log.partition_log import LogDamaged, PartitionLog, PartitionName, PublishedEnd
 from tests.log.log_writer import batch, published_end, stage
+from tests.support.deadline import deadline_s
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
 
@@ -228,7 +229,7 @@ def test_no_turn_waits_for_the_disk(tmp_path: Path, clock: FakeClock, monkeypatc
     release, sync = threading.Event(), os.fsync
 
     def slow(fd: int) -> None:
-        assert release.wait(30)
+        assert release.wait(deadline_s())
         sync(fd)
 
     monkeypatch.setattr(os, "fsync", slow)
@@ -256,13 +257,13 @@ def test_no_turn_waits_for_a_checkpoint(tmp_path: Path, clock: FakeClock, monkey
 
     def slow(fd: int) -> None:
         begun.set()
-        assert release.wait(30)
+        assert release.wait(deadline_s())
         sync(fd)
 
     monkeypatch.setattr(os, "fsync", slow)
     clock.advance_ns(CHECKPOINT_INTERVAL_NS)
     manager.tick()
-    assert begun.wait(30)
+    assert begun.wait(deadline_s())
     append(logs[0])
     clock.advance_ns(CHECKPOINT_INTERVAL_NS)
     manager.tick()

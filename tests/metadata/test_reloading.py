@@ -18,7 +18,7 @@ from rotunda.broker.metadata.process_counts import Room
 from rotunda.broker.metadata.reloading import reload
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import REPOSITORY
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask
 from tests.support.supervised import command
 from tests.support.wire_client import WireClient
@@ -88,7 +88,7 @@ def broker(tmp_path: Path) -> Iterator[Reloaded]:
     broker = Reloaded(tmp_path)
     yield broker
     broker.process.terminate()
-    assert broker.process.wait(30) == 0, broker.log.read_text()
+    assert broker.process.wait(deadline_s()) == 0, broker.log.read_text()
     assert broker.process.stdout is not None
     broker.process.stdout.close()
 

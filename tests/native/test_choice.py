@@ -12,6 +12,7 @@ import pytest
 
 from rotunda.broker import native
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -22,7 +23,7 @@ def status(broker: BrokerProcess, *options: str) -> str:
 
 
 def get(url: str, path: str) -> str:
-    with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=deadline_s())) as connection:
         connection.request("GET", path)
         return connection.getresponse().read().decode()
 

@@ -14,7 +14,7 @@ from rotunda.broker.network.acceptor.descriptors import descriptors_of
 from rotunda.broker.network.acceptor.excess import shares
 from rotunda.broker.network.acceptor.host_names import RETRY_NS, HostNames, canonical, look_up
 from rotunda.broker.network.acceptor.parked_sockets import MOST_PARKED
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.fakes import FakeClock
 
 QUOTA = "connection_creation_rate"
@@ -106,7 +106,7 @@ def test_names_are_looked_up_beside_the_loop_and_again_if_nobody_knows_them(
     known = {"a.example": ("10.0.0.1", "::1")}
 
     def resolve(host: str) -> tuple[str, ...]:
-        assert go_on.wait(60)
+        assert go_on.wait(deadline_s())
         return known.get(host, ())
 
     hosts = HostNames(clock.monotonic_ns, resolve)

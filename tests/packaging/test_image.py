@@ -13,12 +13,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.image import Container, Stage, build, instructions, may_run
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "ops/image/Dockerfile"
-DEADLINE_SECONDS = 60
 
 needs_namespaces = pytest.mark.skipif(not may_run(), reason="namespaces of mounts and processes take root")
 
@@ -66,22 +65,22 @@ def container(image: Stage) -> Iterator[Container]:
 def produce_and_consume(address: str) -> None:
     producer = Producer({"bootstrap.servers": address})
     producer.produce("orders", b"three apples")
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(deadline_s()) == 0
     consumer = Consumer({"bootstrap.servers": address, "group.id": "image", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
-    [message] = consumer.consume(1, DEADLINE_SECONDS)
+    [message] = consumer.consume(1, deadline_s())
     consumer.close()
     assert message.value() == b"three apples"
 
 
 @needs_namespaces
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 def test_a_container_serves_with_a_read_only_root_and_64_mib_of_shared_memory(container: Container) -> None:
     """Its first process is the broker, its user has no rights, and the health check reports its state."""
     address = container.wait_for(r"bootstrap=(\S+).* data_dir=/data/log ")[1]
     produce_and_consume(address)
-    topics = AdminClient({"bootstrap.servers": address}).list_topics("orders", DEADLINE_SECONDS).topics
+    topics = AdminClient({"bootstrap.servers": address}).list_topics("orders", deadline_s()).topics
     assert len(topics["orders"].partitions) == 3  # by KAFKA_NUM_PARTITIONS
     check = container.stage.health
     assert container.inside(*check).returncode == 0
@@ -151,7 +150,7 @@ SEQUENCES = {
 
 @needs_namespaces
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("module", SEQUENCES)
 def test_testcontainers_starts_it_in_place_of_an_image_of_kafka(image: Stage, module: str) -> None:
     """A module starts a container that waits for a script, copies the script there, and reads the output."""

@@ -121,7 +121,7 @@ def test_the_examples_of_the_readme_and_of_the_producers_page_work_with_what_is_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 def test_the_examples_of_the_page_about_testing_work_with_what_is_installed(environment: Path, tmp_path: Path) -> None:
     whole = [example for example in examples("docs/testing.md") if example.startswith("from kafka import")]
     for number, example in enumerate(whole):
@@ -156,7 +156,7 @@ def test_records(rotunda_broker, rotunda_topic):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 def test_a_project_may_have_packages_of_the_names_that_ours_have(environment: Path, tmp_path: Path) -> None:
     """They are in the current directory and on PYTHONPATH, of the processes of the broker too."""
     for name in (*ROOMS, "tests", "ops"):

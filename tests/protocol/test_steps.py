@@ -7,6 +7,7 @@ import pytest
 from rotunda.broker.protocol.compression import compress, unpacked
 from rotunda.broker.protocol.records import CODECS
 from rotunda.broker.protocol.steps import beside, finished
+from tests.support.deadline import deadline_s
 
 #: Its unpacked size is large, its packed size small.
 LARGE = bytes(range(256)) * (36 << 12)
@@ -14,7 +15,7 @@ LARGE = bytes(range(256)) * (36 << 12)
 
 def test_others_have_their_turn_while_a_thread_works() -> None:
     may_end = threading.Event()
-    steps = beside(lambda: may_end.wait(60))
+    steps = beside(lambda: may_end.wait(deadline_s()))
     for _ in range(5):
         next(steps)
     may_end.set()
@@ -31,7 +32,7 @@ def test_it_has_ended_when_nobody_wants_its_result_any_more() -> None:
     may_end, ended = threading.Event(), threading.Event()
 
     def work() -> None:
-        may_end.wait(60)
+        may_end.wait(deadline_s())
         ended.set()
 
     steps = beside(work)

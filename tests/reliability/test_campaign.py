@@ -16,7 +16,7 @@ FRAMES = 20_000
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 def test_nothing_is_lost_whatever_is_done(tmp_path: Path) -> None:
     # It needs longer than the timeout of a hanging test.
     faulthandler.cancel_dump_traceback_later()

@@ -10,7 +10,7 @@ from ops.reliability.chance import source
 FRAMES = 3000
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 def test_strangers_harm_nobody(tmp_path: Path) -> None:
     """Before, within and after SASL, in plain text and inside TLS, and TLS itself: all get a response or are closed."""
     seed = source(0, str(tmp_path)).randrange(2**32)

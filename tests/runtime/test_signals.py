@@ -20,7 +20,7 @@ from rotunda.broker.runtime.signals import DUMP_STACKS, StopFlag
 from rotunda.broker.runtime.stack_dumps import StackPipe
 from rotunda.broker.server_log.log_file import LogFile
 from tests.support.broker_process import REPOSITORY, BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.supervised import Supervised, ask, command
 from tests.support.wire_client import WireClient
 
@@ -49,7 +49,7 @@ def _all_run(run_path: Path) -> bool:
 
 def page_status(url: str) -> int:
     """Return the HTTP status of the status page."""
-    with urllib.request.urlopen(url, timeout=60) as page:  # noqa: S310
+    with urllib.request.urlopen(url, timeout=deadline_s()) as page:  # noqa: S310
         return int(page.status)
 
 
@@ -239,7 +239,7 @@ def test_no_signal_but_one_to_stop_ends_a_broker_that_is_starting(tmp_path: Path
                 pipe.write("listeners=PLAINTEXT://127.0.0.1:0\nstatus.port=0\n")
             assert starting.stdout.readline().startswith(b"rotunda ready ")
             starting.terminate()
-            assert starting.wait(60) == 0
+            assert starting.wait(deadline_s()) == 0
         finally:
             starting.kill()
 

@@ -11,6 +11,7 @@ import posix_ipc
 import pytest
 
 from rotunda.shm.rings.bell import EventBell, SemaphoreBell
+from tests.support.deadline import deadline_s
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_a_signal_wakes_the_waiter(semaphore: posix_ipc.Semaphore) -> None:
     sender = threading.Thread(target=send)
     try:
         sender.start()
-        assert SemaphoreBell(semaphore).wait(20) is True
+        assert SemaphoreBell(semaphore).wait(deadline_s()) is True
     finally:
         woken.set()
         sender.join()

@@ -27,9 +27,6 @@ from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, write
 
-#: Spark's plans are made before anything runs, which is slow on a busy machine.
-pytestmark = pytest.mark.timeout(300)
-
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 RANGE = ("2026-03-01T10:00:00", "2026-03-01T13:00:00")
 FIRST_HOUR = 492322

@@ -58,7 +58,7 @@ def put(log: Path, together: Path, start: datetime) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(450)
 def test_conditions_that_the_test_causes_are_found(spark: SparkSession, tmp_path: Path) -> None:
     """Each leaves a log, which becomes a day of one: a query needs more time than the load."""
     load_generator = build_load_generator(tmp_path)

@@ -25,8 +25,6 @@ from rotunda.spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import random_requests, write
 
-pytestmark = pytest.mark.timeout(300)
-
 HOUR = 492322
 ALL = TimeRange.of("2026-03-01T10:00:00", "2026-03-01T12:00:00", datetime(2026, 3, 2, tzinfo=UTC))
 

@@ -22,9 +22,6 @@ from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, request, write
 
-#: Spark's plans are made before anything runs, which is slow on a busy machine.
-pytestmark = pytest.mark.timeout(300)
-
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 LENGTH_S = 900
 RANGE = (f"{START:%Y-%m-%dT%H:%M:%S}", f"{START + timedelta(seconds=LENGTH_S):%Y-%m-%dT%H:%M:%S}")

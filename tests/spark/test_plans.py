@@ -49,9 +49,6 @@ from rotunda.spark.log.schema import PARTITION_COLUMNS
 from rotunda.spark.time_range import TimeRange
 from tests.support.generated_log import START, request, write
 
-#: Spark's plans are slow to make on a busy machine.
-pytestmark = pytest.mark.timeout(300)
-
 RANGE = TimeRange.of("2026-03-01T10:00", "2026-03-01T11:00", datetime(2026, 3, 2, tzinfo=UTC))
 OBJECTIVE = Objective("quick", 0.9, 50_000, 60_000_000, {"topic": ("events",)})
 

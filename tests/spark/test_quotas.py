@@ -23,9 +23,6 @@ from rotunda.spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 
-#: Spark's plans are made before anything runs, which is slow on a busy machine.
-pytestmark = pytest.mark.timeout(300)
-
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 OPTIONS = {

@@ -26,7 +26,7 @@ from rotunda.spark.results.result import Result
 from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, write
 from tests.support.request_log import recording_brokers, rows
@@ -121,8 +121,8 @@ def put_load_upon(broker: BrokerProcess) -> None:
     for number in range(BATCHES):
         for record in range(number + 1):
             producer.produce(TOPIC, random.randbytes(100 * number + record), partition=number % PARTITIONS)
-        assert producer.flush(30) == 0
-        other.send(TOPIC, bytes(500), partition=0).get(30)
+        assert producer.flush(deadline_s()) == 0
+        other.send(TOPIC, bytes(500), partition=0).get(deadline_s())
         counts["mail"] += consumer.poll(0.1) is not None
         counts["audit"] += sum(len(part) for part in reader.poll(timeout_ms=100).values())
     written = BATCHES * (BATCHES + 1) // 2 + BATCHES
@@ -148,7 +148,6 @@ def totals(log: list[dict[str, Any]]) -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_bench_repeats_the_load_of_real_clients(spark: SparkSession, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()

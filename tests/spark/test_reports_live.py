@@ -18,6 +18,7 @@ from rotunda.spark.jobs import clients, errors, latency, quotas, slo, traffic
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.time_range import TimeRange, to_us
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 with warnings.catch_warnings():
     # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
@@ -26,8 +27,6 @@ with warnings.catch_warnings():
 
 pytestmark = [
     pytest.mark.slow,
-    # Spark's plans are made before anything runs, which is slow on a busy machine.
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
 ]
 
@@ -72,7 +71,7 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for partition, count in SENT.items():
             for _ in range(count):
                 producer.produce("orders", b"x" * 100, partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(deadline_s()) == 0
         reader = KafkaConsumer(bootstrap_servers=broker.bootstrap, client_id="reader", auto_offset_reset="earliest")
         reader.assign([TopicPartition("orders", partition) for partition in SENT])
         read = 0
@@ -82,11 +81,11 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cleaner = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "cleaner"})
         for _ in range(FAILURES):
             with pytest.raises(KafkaException):
-                cleaner.delete_topics(["missing"])["missing"].result(30)
+                cleaner.delete_topics(["missing"])["missing"].result(deadline_s())
         changer = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "changer"})
-        changer.create_topics([NewTopic("spare", 2)])["spare"].result(30)
-        changer.create_partitions([NewPartitions("spare", 5)])["spare"].result(30)
-        changer.delete_topics(["spare"])["spare"].result(30)
+        changer.create_topics([NewTopic("spare", 2)])["spare"].result(deadline_s())
+        changer.create_partitions([NewPartitions("spare", 5)])["spare"].result(deadline_s())
+        changer.delete_topics(["spare"])["spare"].result(deadline_s())
         # Their connections end with them.
         del producer, cleaner, changer
     finally:

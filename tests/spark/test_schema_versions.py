@@ -31,7 +31,6 @@ def newer(path: Path) -> None:
     pq.write_table(table, path)
 
 
-@pytest.mark.timeout(300)
 def test_older_and_newer_files_count_together(spark: SparkSession, tmp_path: Path) -> None:
     seed = random_seed()
     print(f"seed {seed}")

@@ -11,8 +11,7 @@ import pytest
 
 from rotunda.broker.supervisor.service_manager import ServiceManager
 from tests.support.broker_process import BrokerProcess
-
-WAIT_S = 60
+from tests.support.deadline import deadline_s
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """Yield the socket of a service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
-        receiver.settimeout(WAIT_S)
+        receiver.settimeout(deadline_s())
         yield receiver
 
 
@@ -49,7 +48,7 @@ def test_the_watchdog_of_another_process_gets_nothing(manager: socket.socket) ->
 def test_sockets_without_a_file_have_names_that_begin_with_a_zero_byte() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(f"\0rotunda-test-{os.getpid()}")
-        receiver.settimeout(WAIT_S)
+        receiver.settimeout(deadline_s())
         ServiceManager({"NOTIFY_SOCKET": f"@rotunda-test-{os.getpid()}"}).stopping()
         assert receiver.recv(1000).startswith(b"STOPPING=1")
 

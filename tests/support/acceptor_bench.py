@@ -13,7 +13,7 @@ from rotunda.broker.network.acceptor.connection_limits import ConnectionLimits
 from rotunda.broker.network.handoff import HandoffReceiver, HandoffSender, NewConnection
 from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
 from rotunda.shm.tables.process_slots import ACCEPTOR
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.fakes import FakeClock
 
 NO_LIMITS = ConnectionLimits()
@@ -81,7 +81,7 @@ class AcceptorBench:
         listening = self.sockets[listener]
         wanted = backlog(listening) + count
         for _ in range(count):
-            self.clients.append(socket.create_connection(listening.getsockname(), timeout=20))
+            self.clients.append(socket.create_connection(listening.getsockname(), timeout=deadline_s()))
         wait_until(lambda: backlog(listening) == wanted, "connections in the backlog")
 
     def take(self, processor: int, limit: int = 100) -> list[NewConnection]:

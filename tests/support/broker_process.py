@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from rotunda.broker.cli.main import main
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - looked at, never written to
@@ -95,7 +95,7 @@ class BrokerProcess:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one subcommand against this instance."""
         line = [sys.executable, "-m", "rotunda", *arguments, "--run-dir", str(self.run_dir)]
-        return subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=deadline_s(60), check=False)
 
     def pid(self) -> int:
         """Return the supervisor's process id."""
@@ -177,7 +177,7 @@ class BrokerProcess:
         stopped = self.command("stop")
         try:
             assert stopped.returncode == 0, stopped.stderr
-            assert self._process.wait(60) == 0, "the supervisor's exit status"
+            assert self._process.wait(deadline_s()) == 0, "the supervisor's exit status"
             self.assert_nothing_left()
         except (AssertionError, subprocess.TimeoutExpired) as failure:
             self.kill_everything()
@@ -192,7 +192,7 @@ class BrokerProcess:
     def assert_no_process_left(self) -> None:
         """Assert that every process of this instance ends by itself."""
         assert self._process is not None
-        self._process.wait(60)
+        self._process.wait(deadline_s())
         wait_until(lambda: not self._alive(), f"all processes gone: {self._alive()}")
 
     def shared_memory(self) -> set[str]:

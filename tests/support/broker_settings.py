@@ -5,10 +5,9 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from rotunda.broker.protocol.api_keys import ApiKey
+from tests.support.deadline import deadline_s
 from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient
-
-DEADLINE_SECONDS = 60
 
 
 def set_on_broker(bootstrap: str, name: str, value: str, broker_id: str = "1") -> None:
@@ -16,7 +15,7 @@ def set_on_broker(bootstrap: str, name: str, value: str, broker_id: str = "1") -
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.BROKER, broker_id, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.incremental_alter_configs([resource])[resource].result(DEADLINE_SECONDS)
+    admin.incremental_alter_configs([resource])[resource].result(deadline_s())
 
 
 def set_over_wire(port: int, name: str, value: str) -> None:

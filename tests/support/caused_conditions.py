@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.broker_process import REPOSITORY, BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.failing_disk import FailingDisk
 from tests.support.record_batches import record_batch
 from tests.support.request_log import pid_of
@@ -67,14 +67,14 @@ class Place:
         line = [str(self.kload), command, str(self.broker.port), *map(str, arguments)]
         with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
             yield
-            _, failure = running.communicate(timeout=60)
+            _, failure = running.communicate(timeout=deadline_s())
         assert running.returncode == 0, f"{line}: {failure}"
 
 
 def build_load_generator(directory: Path) -> Path:
     """Compile the load generator into a directory and return its path."""
     kload = directory / "kload"
-    subprocess.run(["cc", "-O2", "-o", kload, REPOSITORY / "ops/benchmarks/kload.c"], check=True, timeout=60)
+    subprocess.run(["cc", "-O2", "-o", kload, REPOSITORY / "ops/benchmarks/kload.c"], check=True, timeout=deadline_s())
     return kload
 
 

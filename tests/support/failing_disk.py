@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 SOURCE = Path(__file__).with_name("failing_disk.c")
 
@@ -15,7 +16,9 @@ class FailingDisk:
 
     def __init__(self, directory: Path) -> None:
         library = directory / "failing_disk.so"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True, timeout=60)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True, timeout=deadline_s()
+        )
         self._rules = directory / "failing_disk.rules"
         self.environment = {"LD_PRELOAD": str(library), "FAILING_DISK": str(self._rules)}
         self.mend()

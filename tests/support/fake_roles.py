@@ -118,7 +118,7 @@ def misbehave(role: str, context: ProcessContext, stop: StopFlag) -> None:
     if fault == "crash":
         raise ZeroDivisionError("no reason at all")
     if fault == "hold":
-        wait_until((context.run_dir / "go").exists, "the test lets it go on", deadline_s=60)
+        wait_until((context.run_dir / "go").exists, "the test lets it go on")
     if fault == "deaf":
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         stop.obey_sigterm()

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.deadline import deadline_s
+
 SHARED_MEMORY_BYTES = 64 << 20
 STEP_SECONDS = 280
 #: Of this machine, in every root.
@@ -213,6 +215,6 @@ class Container:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=deadline_s(),
             check=False,
         )

@@ -4,7 +4,7 @@ import threading
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-DEADLINE_SECONDS = 120
+from tests.support.deadline import deadline_s
 
 
 class Producing(threading.Thread):
@@ -25,7 +25,7 @@ class Producing(threading.Thread):
             self._producer.produce(self._topic, str(number), partition=self._partition, on_delivery=self._delivered)
             number += 1
             self._producer.poll(0.001)
-        self._producer.flush(DEADLINE_SECONDS)
+        self._producer.flush(deadline_s(60))
 
     def _delivered(self, error: object, message: Message) -> None:
         if error is not None:
@@ -49,7 +49,7 @@ class Transacting(threading.Thread):
     def run(self) -> None:
         number = 0
         try:
-            self._producer.init_transactions(DEADLINE_SECONDS)
+            self._producer.init_transactions(deadline_s(60))
             while not self.stop.is_set():
                 self._producer.begin_transaction()
                 numbers = range(number, number + 3)
@@ -57,10 +57,10 @@ class Transacting(threading.Thread):
                     self._producer.produce(self._topic, str(each), partition=self._partition)
                 number += 3
                 if number % 9:
-                    self._producer.commit_transaction(DEADLINE_SECONDS)
+                    self._producer.commit_transaction(deadline_s(60))
                     self.confirmed += numbers
                 else:
-                    self._producer.abort_transaction(DEADLINE_SECONDS)
+                    self._producer.abort_transaction(deadline_s(60))
         except KafkaException as error:
             self.errors.append(str(error))
 

@@ -41,12 +41,12 @@ from rotunda.shm.rings.recorder_rings import RecorderFeed, RecorderRings
 from rotunda.shm.tables.process_slots import PROCESSOR
 from rotunda.shm.tables.quota_tables import QuotaTables
 from tests.support.answered_request import answered_request
+from tests.support.deadline import deadline_s
 from tests.support.fakes import FakeClock
 
 RING_BYTES = 256 * 1024
 ARENA_BYTES = 1024 * 1024
 SPILL_BYTES = 8 * 1024 * 1024
-DEADLINE_SECONDS = 60.0
 
 
 class Taken(NamedTuple):
@@ -307,9 +307,9 @@ class ProcessorBench:
 
     def turn_until(self, condition: Callable[[], object], what: str) -> None:
         """Turn until the condition holds; AssertionError naming `what` if it never does."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        end = time.monotonic() + deadline_s()
         while not condition():
-            assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
+            assert time.monotonic() < end, f"not in time: {what}"
             self.turn()
 
     def connect(self, send_buffer: int = 0, receive_buffer: int = 0, listener: int = 0) -> Client:

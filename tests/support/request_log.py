@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from rotunda.broker.request_log.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 
 Start = Callable[..., BrokerProcess]
 
@@ -59,4 +60,4 @@ def set_while_running(broker: BrokerProcess, **settings: object) -> None:
     resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(timeout=60)
+        done.result(timeout=deadline_s())

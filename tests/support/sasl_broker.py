@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
+from tests.support.deadline import deadline_s
 from tests.support.key_server import key_set
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -17,7 +18,6 @@ PASSWORD = "alice's, secret=x"  # noqa: S105 - a planted one
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("SASL_SSL", "SASL_PLAINTEXT")
 PLAIN_LINE = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{PASSWORD}";'
-DEADLINE_SECONDS = 60
 
 
 def token(
@@ -58,11 +58,15 @@ class SaslBroker:
     def records(self, topic: str) -> int:
         """Return how many records a topic has."""
         command = ["kcat", "-b", self.addresses["PLAINTEXT"], "-C", "-t", topic, "-o", "beginning", "-e", "-q"]
-        return len(subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.splitlines())
+        return len(
+            subprocess.run(
+                command, capture_output=True, text=True, timeout=deadline_s(), check=False
+            ).stdout.splitlines()
+        )
 
     def _make_users(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.addresses["PLAINTEXT"]})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             upsertion = UserScramCredentialUpsertion("alice", ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
             for done in admin.alter_user_scram_credentials([upsertion]).values():
-                done.result(DEADLINE_SECONDS)
+                done.result(deadline_s())

@@ -13,7 +13,7 @@ import psutil
 from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment
 from rotunda.shm.segment import attach
 from tests.support.broker_process import status_of
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at only
@@ -62,7 +62,7 @@ class Supervised:
         return [int(each.rpartition(":")[2]) for each in self._out.read_text().strip().split(",")]
 
     def connect(self, port: int | None = None) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", port or self.port), timeout=60)
+        return socket.create_connection(("127.0.0.1", port or self.port), timeout=deadline_s())
 
     def status(self) -> dict[str, Any]:
         return status_of(self.run_dir)
@@ -103,7 +103,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=deadline_s(60),
         check=False,
         env={**os.environ, **environment},
     )

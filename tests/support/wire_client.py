@@ -8,7 +8,7 @@ import socket
 import struct
 from types import TracebackType
 
-DEADLINE_SECONDS = 60.0
+from tests.support.deadline import deadline_s
 
 
 def request_frame(
@@ -28,8 +28,8 @@ def sized(payload: bytes) -> bytes:
 class WireClient:
     """One connection. Use it in a `with`; reading past the end raises AssertionError."""
 
-    def __init__(self, port: int, deadline_s: float = DEADLINE_SECONDS, *, source_host: str = "127.0.0.1"):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=deadline_s, source_address=(source_host, 0))
+    def __init__(self, port: int, *, source_host: str = "127.0.0.1"):
+        self.socket = socket.create_connection(("127.0.0.1", port), deadline_s(), (source_host, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
 

@@ -13,6 +13,7 @@ from rotunda.broker.errors import UsageError
 from rotunda.broker.runtime import run_dir
 from rotunda.broker.testing import RotundaBroker
 from rotunda.broker.testing.faults import Faults
+from tests.support.deadline import deadline_s
 from tests.testing.test_plugin import run
 
 #: The beginning of all three: the count of each record shows whether a producer has doubled any.
@@ -282,7 +283,7 @@ def test_reset_takes_faults_back_and_a_cancelled_delay_lets_its_answers_go() -> 
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         broker.create_topic("t")
         producer.produce("t", b"1")
-        assert producer.flush(30) == 0
+        assert producer.flush(deadline_s()) == 0
         delay = broker.delay("Produce", 3_600_000, topic="t")
         producer.produce("t", b"2")
         deadline = time.monotonic() + 30
@@ -291,7 +292,7 @@ def test_reset_takes_faults_back_and_a_cancelled_delay_lets_its_answers_go() -> 
         assert producer.flush(0.2) == 1
         faults = [broker.fail("Fetch", 7), broker.disconnect("Metadata", client="nobody"), delay]
         delay.cancel()
-        assert producer.flush(30) == 0
+        assert producer.flush(deadline_s()) == 0
         assert broker.reset() == []
         assert not [each for each in faults if each.is_in_force]
         assert [each.count for each in faults] == [0, 0, 1]

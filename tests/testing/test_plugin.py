@@ -16,7 +16,7 @@ from rotunda.broker.client.admin import topics
 from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.testing import RotundaBroker
 from tests.support.broker_process import REPOSITORY, is_alive
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.supervised import SHARED_MEMORY
 
 OPTIONS = ("-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:randomly")
@@ -408,7 +408,12 @@ def test_a_broker_ends_silently_and_nothing_stays(how: str) -> None:
     In a process of its own: clients of other tests in this one may print as well.
     """
     ended = subprocess.run(
-        [sys.executable, "-c", ENDS, how], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", ENDS, how],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=deadline_s(60),
+        check=False,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 

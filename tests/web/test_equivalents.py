@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 
 from rotunda.web.screens import SCREENS, Screen
 from tests.support.broker_process import REPOSITORY, BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     running = BrokerProcess(directory, {"request.log.roll.ms": 200}, ephemeral=False).start()
     producer = Producer({"bootstrap.servers": running.bootstrap})
     producer.produce("orders", b"x")
-    assert producer.flush(30) == 0
+    assert producer.flush(deadline_s()) == 0
     consumer = Consumer(
         {"bootstrap.servers": running.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
     )
@@ -46,14 +46,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def equivalents(broker: BrokerProcess, screen: Screen) -> dict[str, str]:
     """Return command and query of a screen as they are copied from it."""
-    with closing(http.client.HTTPConnection(urlsplit(broker.status()["status_url"]).netloc, timeout=60)) as connection:
+    with closing(
+        http.client.HTTPConnection(urlsplit(broker.status()["status_url"]).netloc, timeout=deadline_s())
+    ) as connection:
         connection.request("GET", "/" + screen.path.removeprefix("./"))
         found = EQUIVALENT.findall(connection.getresponse().read().decode())
     return {label: html.unescape(text) for label, text in found}
 
 
 # A Spark job is slow on a busy machine.
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
 def test_the_command_does_what_the_screen_shows(broker: BrokerProcess, screen: Screen):
     """Users.md section 3."""
@@ -61,7 +63,7 @@ def test_the_command_does_what_the_screen_shows(broker: BrokerProcess, screen: S
     assert name == "rotunda"
     # Commands without an end only run for a moment.
     line = [sys.executable, "-m", "rotunda", *(each for each in arguments if each != "--follow")]
-    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=380, check=False)
+    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=deadline_s(190), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 

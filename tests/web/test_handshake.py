@@ -20,7 +20,7 @@ from rotunda.shm.tables.process_slots import WEB
 from rotunda.web.http.handshake import handshakes_in
 from rotunda.web.http.room import Limits, Room
 from rotunda.web.server import _Server
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 MOST_CONNECTIONS = 16
 
@@ -67,7 +67,7 @@ class Served:
         return self._reader.read().values[name, label]
 
     def ask(self, body: bytes = b"") -> bytes:
-        connection = http.client.HTTPSConnection("localhost", self.port, context=self.trusting, timeout=60)
+        connection = http.client.HTTPSConnection("localhost", self.port, context=self.trusting, timeout=deadline_s())
         with closing(connection):
             connection.request("POST", "/", body)
             return connection.getresponse().read()
@@ -95,7 +95,7 @@ def test_a_request_that_comes_with_the_handshake_is_not_lost(served: Served) -> 
     """The client's last flight and its request are written as one."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = served.trusting.wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=deadline_s()) as connection:
         while True:
             try:
                 client.do_handshake()
@@ -113,7 +113,9 @@ def test_a_request_that_comes_with_the_handshake_is_not_lost(served: Served) -> 
 
 
 def test_half_open_handshakes_give_way(served: Served) -> None:
-    held = [socket.create_connection(("127.0.0.1", served.port), timeout=60) for _ in range(3 * MOST_CONNECTIONS)]
+    held = [
+        socket.create_connection(("127.0.0.1", served.port), timeout=deadline_s()) for _ in range(3 * MOST_CONNECTIONS)
+    ]
     wait_until(lambda: served.metric("connections_dropped", "no_room") >= 2 * MOST_CONNECTIONS, "the oldest go")
     assert served.ask() == b"https 0"
     for each in held:
@@ -124,7 +126,7 @@ def test_half_open_handshakes_give_way(served: Served) -> None:
 def test_a_handshake_that_takes_too_long_ends(tmp_path: Path) -> None:
     served = Served(tmp_path / "tls", timeout_s=0.1)
     try:
-        with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=deadline_s()) as connection:
             connection.send(b"\x16\x03")
             with suppress(ConnectionResetError):
                 assert connection.recv(1) == b""
@@ -134,7 +136,7 @@ def test_a_handshake_that_takes_too_long_ends(tmp_path: Path) -> None:
 
 
 def test_plain_http_is_told_in_one_line(served: Served) -> None:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=deadline_s()) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     wait_until(lambda: served.lines, "a line")
     assert "handshake: status page: no TLS handshake from 127.0.0.1" in served.lines[0]

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 from tests.web.test_status_page import ask
 
 pytestmark = pytest.mark.slow
@@ -21,7 +22,7 @@ def test_answers_are_what_the_description_says(broker: BrokerProcess, tmp_path: 
             str(Path(sys.executable).parent / "schemathesis"), "run", url, "--max-examples", "8", "--no-color",
             "--exclude-path-regex", "^/events/", "--generation-database", "none", "--seed", "1",
         ],
-        cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=deadline_s(140), check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.web.test_status_page import address, ask
 
 BROKER_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1, "status.request.timeout.ms": 2000}
@@ -37,7 +37,7 @@ def _descriptors() -> Iterator[None]:
 
 def connect(broker: BrokerProcess, request: bytes, held: ExitStack) -> socket.socket:
     """Return a connection on which a request, or the beginning of one, has been sent."""
-    connection = held.enter_context(socket.create_connection(address(broker), timeout=60))
+    connection = held.enter_context(socket.create_connection(address(broker), timeout=deadline_s()))
     connection.sendall(request)
     return connection
 
@@ -121,7 +121,7 @@ def has_ended(connection: socket.socket) -> bool:
 def test_a_refused_stream_says_when_to_come_back_and_closes(broker: BrokerProcess):
     with ExitStack() as held:
         assert 200 in statuses([connect(broker, get("/events/overview"), held) for _ in range(100)])
-        with closing(http.client.HTTPConnection(*address(broker), timeout=60)) as connection:
+        with closing(http.client.HTTPConnection(*address(broker), timeout=deadline_s())) as connection:
             connection.request("GET", "/events/groups")
             answer = connection.getresponse()
             assert answer.status == 503

@@ -13,7 +13,7 @@ import pytest
 
 from rotunda.web.http.listening_socket import ListeningSocket
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.web.test_status_page import address, ask
 
 #: Fewer than the web process has open.
@@ -73,7 +73,7 @@ def test_the_page_says_so_now_and_then_and_serves_who_has_waited(tmp_path: Path)
         [web] = broker.processes("web")
         with ExitStack() as held:
             # One is connected before: its request needs descriptors too.
-            asking = held.enter_context(closing(http.client.HTTPConnection(*address(broker), timeout=60)))
+            asking = held.enter_context(closing(http.client.HTTPConnection(*address(broker), timeout=deadline_s())))
             assert code_of(asking, "/healthz") == 200
             with limited(web["pid"]):
                 waiting = [held.enter_context(socket.create_connection(address(broker), 60)) for _ in range(CLIENTS)]

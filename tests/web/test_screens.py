@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from ops.screens.load import PageLoad, warm_up
 from rotunda.web.screens import SCREENS
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 from tests.support.quota_client import QuotaClient
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, request_frame
@@ -313,7 +314,7 @@ def test_hostile_names_are_text(watched: Watched, broker: BrokerProcess):
     """Row 23: a client chooses its name freely."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": HOSTILE})
     producer.produce("orders", b"x")
-    producer.flush(30)
+    producer.flush(deadline_s())
     page = watched.open("clients")
     expect(page.locator("#clients tbody")).to_contain_text(SHOWN, timeout=WAIT_MS)
     page = watched.open("requests")
@@ -350,7 +351,9 @@ def test_a_screen_without_a_stream_asks_now_and_then(browser: Browser, broker: B
     assert load.consumed
     with ExitStack() as held:
         request = b"GET /events/overview HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        streams = [held.enter_context(socket.create_connection(address(broker), timeout=60)) for _ in range(100)]
+        streams = [
+            held.enter_context(socket.create_connection(address(broker), timeout=deadline_s())) for _ in range(100)
+        ]
         for stream in streams:
             stream.sendall(request)
             assert stream.recv(12).endswith(b"200")

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.supervised import command
 
 TOKEN = "the-token-of-the-page"  # noqa: S105
@@ -61,7 +61,7 @@ def ask(
     """Return status and body of a response, and the certificate's serial number."""
     port = int(broker.status()["status_url"].rstrip("/").rpartition(":")[2])
     context = ssl.create_default_context(cafile=str(authority / "ca.pem"))
-    with closing(HTTPSConnection(name, port, context=context, timeout=60)) as connection:
+    with closing(HTTPSConnection(name, port, context=context, timeout=deadline_s())) as connection:
         connection.request("GET", path, headers={"Authorization": authorization})
         answer = connection.getresponse()
         shown = connection.sock.getpeercert()["serialNumber"]  # type: ignore[union-attr]
@@ -92,7 +92,7 @@ def test_users_of_the_listeners_are_let_in(broker: BrokerProcess, certificates: 
     def give(password: bytes) -> None:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         [done] = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", info, password)]).values()
-        done.result(60)
+        done.result(deadline_s())
 
     give(b"alice's secret")
     wait_until(lambda: "'alice'" in broker.log_text(), "alice is stored")

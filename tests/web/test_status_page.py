@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 
 BROKER_SETTINGS = {"num.network.threads": 1, "num.io.threads": 2}
 
@@ -28,7 +28,7 @@ def address(broker: BrokerProcess) -> tuple[str, int]:
 
 def ask(broker: BrokerProcess, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and body of a response."""
-    with closing(http.client.HTTPConnection(*address(broker), timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(*address(broker), timeout=deadline_s())) as connection:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
@@ -76,7 +76,7 @@ def test_status_metrics_and_probes(broker: BrokerProcess, topic: str):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "page-test"})
     for number in range(50):
         producer.produce(topic, f"record {number}")
-    producer.flush(30)
+    producer.flush(deadline_s())
 
     def told() -> bool:
         found = [each for each in status(broker)["topics"] if each["name"] == topic]
@@ -100,7 +100,7 @@ def test_requests_are_there_before_their_file_is(broker: BrokerProcess, topic: s
     """Row 22: the latest and the slowest requests with their phases."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "tail-test"})
     producer.produce(topic, b"x")
-    producer.flush(30)
+    producer.flush(deadline_s())
 
     def rows() -> list[dict[str, Any]]:
         found = json.loads(ask(broker, "/view/requests")[2])
@@ -120,7 +120,7 @@ def test_requests_are_there_before_their_file_is(broker: BrokerProcess, topic: s
 
 
 def test_events_come_at_once_and_then_every_second(broker: BrokerProcess):
-    with closing(http.client.HTTPConnection(*address(broker), timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(*address(broker), timeout=deadline_s())) as connection:
         connection.request("GET", "/events/overview")
         answer = connection.getresponse()
         assert answer.getheader("content-type", "").startswith("text/event-stream")
@@ -136,7 +136,7 @@ def test_killing_the_page_changes_nothing_for_clients(broker: BrokerProcess, top
     """It is replaced, its port is never closed, and a client notices nothing."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, b"before")
-    assert producer.flush(30) == 0
+    assert producer.flush(deadline_s()) == 0
     restarts = [each["restarts"] for each in broker.processes() if each["role"] != "web"]
     [web] = broker.processes("web")
     os.kill(web["pid"], signal.SIGKILL)
@@ -147,7 +147,7 @@ def test_killing_the_page_changes_nothing_for_clients(broker: BrokerProcess, top
     assert again["pid"] != web["pid"]
     assert again["restarts"] == web["restarts"] + 1
     producer.produce(topic, b"after")
-    assert producer.flush(30) == 0
+    assert producer.flush(deadline_s()) == 0
     assert restarts == [each["restarts"] for each in broker.processes() if each["role"] != "web"]
 
 

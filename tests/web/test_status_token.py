@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.web.conftest import WAIT_MS
 from tests.web.test_status_page import address, ask
 
@@ -34,7 +34,7 @@ def test_without_a_token_nothing_but_probes_is_shown(broker: BrokerProcess) -> N
         assert "default-src 'self'" in headers["content-security-policy"]
         assert b"status.token" in body
         assert TOKEN.encode() not in body
-    with closing(HTTPConnection(*address(broker), timeout=60)) as connection:
+    with closing(HTTPConnection(*address(broker), timeout=deadline_s())) as connection:
         connection.request("GET", "/")
         challenges = connection.getresponse().headers.get_all("www-authenticate")
     assert challenges == ['Basic realm="Rotunda", charset="UTF-8"', 'Bearer realm="Rotunda"']

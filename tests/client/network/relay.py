@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from tests.support.deadline import deadline_s
+
 HOST = "127.0.0.1"
 
 #: Returns the bytes to send for a response, its size included; None: the connection ends.
@@ -40,7 +42,7 @@ class Relay:
     def close(self) -> None:
         """End all connections."""
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(deadline_s())
         self._sockets.close()
 
     def _run(self) -> None:

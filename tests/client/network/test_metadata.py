@@ -32,6 +32,7 @@ from rotunda.broker.protocol.codec import decode, decode_response, encode_respon
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
 from tests.client.network.fake_selector import SEED
+from tests.support.deadline import deadline_s
 from tests.support.fakes import FakeClock
 
 NODES = {1: Node(1, "one", 1), 2: Node(2, "two", 2)}
@@ -262,7 +263,7 @@ def test_g05_waiting_ends_with_a_newer_version_an_error_or_the_end() -> None:
     waiting = threading.Thread(target=metadata.await_update, args=(version, 60_000))
     waiting.start()
     update(metadata, topic("t", 0))
-    waiting.join(60)
+    waiting.join(deadline_s())
     assert not waiting.is_alive()
     with pytest.raises(DeliveryTimeout, match="no metadata came within 1 ms"):
         metadata.await_update(metadata.update_version, 1)
@@ -278,7 +279,7 @@ def test_g05_waiting_ends_with_a_newer_version_an_error_or_the_end() -> None:
         waiting = threading.Thread(target=wait)
         waiting.start()
         end()
-        waiting.join(60)
+        waiting.join(deadline_s())
     assert [type(each) for each in failures] == [SaslAuthenticationFailed, ProducerClosed]
     with pytest.raises(IllegalState):
         update(metadata, topic("t", 0))

@@ -18,7 +18,6 @@ from tests.support.sasl_broker import MECHANISMS, PASSWORD, PROTOCOLS, SaslBroke
 from tests.support.secured_broker import SecuredBroker
 
 _ADDRESS = Address(socket.AF_INET, "127.0.0.1")
-pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from rotunda.broker.client.network.requests import NetworkReceive, NetworkSend
 from rotunda.broker.client.network.selectable import ChannelPhase, Endpoint
 from rotunda.broker.client.network.selector import Selector
 from rotunda.broker.clock import SystemClock
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.fakes import FakeClock
 
 HOST = "127.0.0.1"
@@ -32,12 +32,12 @@ class Listener:
     def __init__(self) -> None:
         self._sockets = ExitStack()
         self._listening = self._sockets.enter_context(socket.create_server((HOST, 0)))
-        self._listening.settimeout(60)
+        self._listening.settimeout(deadline_s())
         self.endpoint = Endpoint(Address(socket.AF_INET, HOST), HOST, self._listening.getsockname()[1])
 
     def accept(self) -> socket.socket:
         peer = self._sockets.enter_context(self._listening.accept()[0])
-        peer.settimeout(60)
+        peer.settimeout(deadline_s())
         return peer
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ def test_a_request_leaves_in_its_buffers_also_when_the_socket_takes_only_parts(
     reading.start()
     poll_until(selector, lambda: send.completed)
     assert selector.completed_sends == [send]
-    reading.join(60)
+    reading.join(deadline_s())
     assert arrived == b"".join([*parts, *large])
     small = NetworkSend(1, [b"a", b"b"])
     selector.send(small)
@@ -322,7 +322,7 @@ def test_no_wake_up_is_lost_and_only_those_of_a_waiting_thread_cost_a_system_cal
         wait_until(lambda: done == asked, "the other thread is woken")
     stop.set()
     selector.wakeup()
-    working.join(60)
+    working.join(deadline_s())
     assert not working.is_alive()
 
 

@@ -9,6 +9,7 @@ import sys
 
 from rotunda.broker.client import AsyncProducer
 from rotunda.broker.client.errors import ProducerClosed
+from tests.support.deadline import deadline_s
 
 SENDS = 40
 LIMIT_S = 30  # less than max.block.ms, for which a call may wait
@@ -51,5 +52,5 @@ def test_neither_the_end_of_the_loop_nor_that_of_the_process_waits_for_a_call() 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         command = [sys.executable, "-c", program, address]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s(60), check=False)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

@@ -7,20 +7,19 @@ import threading
 import pytest
 
 from rotunda.broker.client.producer.asyncio_producer import DaemonThreads
-
-LIMIT_S = 60
+from tests.support.deadline import deadline_s
 
 
 def test_outcomes_come_back_and_further_calls_wait_for_a_thread() -> None:
     threads = DaemonThreads(2, "calls of a test")
     go = threading.Event()
-    waiting = [threads.submit(go.wait, LIMIT_S) for _ in range(2)]
+    waiting = [threads.submit(go.wait, deadline_s()) for _ in range(2)]
     behind = threads.submit(lambda: threading.current_thread().daemon)
     assert not behind.done()
     go.set()
-    assert [each.result(LIMIT_S) for each in waiting] == [True, True]
-    assert behind.result(LIMIT_S) is True
-    assert isinstance(threads.submit(int, "none").exception(LIMIT_S), ValueError)
+    assert [each.result(deadline_s()) for each in waiting] == [True, True]
+    assert behind.result(deadline_s()) is True
+    assert isinstance(threads.submit(int, "none").exception(deadline_s()), ValueError)
     names = {thread.name for thread in threading.enumerate() if thread.name.startswith("calls of a test")}
     assert len(names) == 2
 
@@ -28,11 +27,11 @@ def test_outcomes_come_back_and_further_calls_wait_for_a_thread() -> None:
 def test_a_call_that_is_cancelled_before_it_begins_is_not_made() -> None:
     threads = DaemonThreads(1, "calls of another")
     go, called = threading.Event(), threading.Event()
-    threads.submit(go.wait, LIMIT_S)
+    threads.submit(go.wait, deadline_s())
     cancelled = threads.submit(called.set)
     assert cancelled.cancel()
     go.set()
-    assert threads.submit(called.is_set).result(LIMIT_S) is False
+    assert threads.submit(called.is_set).result(deadline_s()) is False
 
 
 def test_they_end_when_they_are_told_and_have_done_everything() -> None:
@@ -40,8 +39,8 @@ def test_they_end_when_they_are_told_and_have_done_everything() -> None:
     done = [threads.submit(threading.current_thread) for _ in range(5)]
     threads.end()
     for each in done:
-        thread = each.result(LIMIT_S)
-        thread.join(LIMIT_S)
+        thread = each.result(deadline_s())
+        thread.join(deadline_s())
         assert not thread.is_alive()
     with pytest.raises(RuntimeError, match="have ended"):
         threads.submit(int)

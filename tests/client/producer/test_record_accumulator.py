@@ -20,7 +20,7 @@ from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.record_reader import iterate_records
 from tests.client.producer.clusters import TOPIC, cluster_of
 from tests.client.producer.lanes import by_lane
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.fakes import FakeClock
 from tests.support.feeds import random_seed
 
@@ -260,7 +260,7 @@ def test_g35_a_flush_waits_for_what_is_incomplete_when_it_begins_and_no_more() -
     assert not ended.is_set()
     batch.done(0, -1)
     queues.accumulator.deallocate(batch)
-    assert ended.wait(60)
+    assert ended.wait(deadline_s())
     assert not late.future.done()
     assert queues.pool.available_bytes == MEMORY - BATCH
     thread.join()
