@@ -8,9 +8,11 @@ import hypothesis
 import pytest
 import pytest_timeout
 
+from ops.compatibility import preparation
 from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
+from tests.support.shared_kafka import SharedKafka, shared_kafka
 from tests.support.wire_client import WireClient
 
 # The time of an example, or of its generation, depends more on the machine than on the tested code.
@@ -25,12 +27,38 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
     return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=deadline_s(settings.timeout)))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("rotunda's own tests")
+    group.addoption("--quick", action="store_true", help="leave out what is slow or needs Java, a browser or Spark")
+    group.addoption("--compat", action="store_true", help="run the tests of clients that are left out otherwise")
+
+
+def is_chosen(item: pytest.Item) -> bool:
+    """Return whether a test belongs to the run that the options name."""
+    if item.config.getoption("--compat") != (item.get_closest_marker("compat") is not None):
+        return False
+    needs_programs = "spark" in item.path.parts or "browser" in getattr(item, "fixturenames", ())
+    is_quick = not needs_programs and not any(map(item.get_closest_marker, ("slow", "needs")))
+    return is_quick or not item.config.getoption("--quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Prepare the parts that a test needs, before the fixtures that use them."""
+    for marker in item.iter_markers("needs"):
+        for part in marker.args:
+            preparation.prepare(part)
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of Spark first, so that one worker has them all in one JVM, and then slow modules.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose the tests; put those of Spark first, so that one worker has them all in one JVM, and then slow modules.
 
     The tests left for the end, which workers steal from each other, are short.
     """
+    left_out = [item for item in items if not is_chosen(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if is_chosen(item)]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: ("spark" not in item.path.parts, item.path not in slow))
 
@@ -47,6 +75,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     running = BrokerProcess(tmp_path_factory.mktemp("broker"), settings, **options).start()
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedKafka]:
+    """Run one Apache Kafka in a worker."""
+    with shared_kafka(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
 
 
 @pytest.fixture

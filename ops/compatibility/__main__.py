@@ -8,6 +8,7 @@ machine is "not run", with the reason.
 
 import argparse
 import contextlib
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ PAGE = preparation.REPOSITORY / "docs" / "compatibility.md"
 def main() -> int:
     """Run the clients of the command line; return the exit status."""
     options = parse_options()
+    if options.tests is not None:
+        return subprocess.call([sys.executable, "-m", "pytest", "--compat", *options.tests], cwd=preparation.REPOSITORY)
     chosen = [client for client in CLIENTS if not options.only or client.key in options.only]
     if options.list:
         for client in chosen:
@@ -50,6 +53,8 @@ def parse_options() -> argparse.Namespace:
         "--only", action="append", choices=keys, metavar="CLIENT", help="only this client; may be repeated"
     )
     parser.add_argument("--feature", action="append", default=[], help="only the feature of this name; may be repeated")
+    tests = "run the tests of clients that ops/test leaves out; what follows goes to pytest"
+    parser.add_argument("--tests", nargs=argparse.REMAINDER, metavar="ARGUMENT", help=tests)
     parser.add_argument("--list", action="store_true", help="print the clients and end")
     parser.add_argument("--against", metavar="HOST:PORT", help="a broker that runs already, Apache Kafka for example")
     parser.add_argument("--keep", metavar="DIRECTORY", help="keep the broker's log and data below this directory")

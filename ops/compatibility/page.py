@@ -23,6 +23,7 @@ Unmodified clients against a real broker, feature by feature:
 ops/compat                           # everything that this machine can run
 ops/compat --against HOST:PORT       # the same checks against another broker
 ops/compat --record                  # rewrite this page
+ops/compat --tests                   # more tests with such clients: limits, SASL, ACLs, printed settings
 ```
 
 *Handlers killed*: the same features while handlers are killed. *Not run*: the machine lacked what the client needs.

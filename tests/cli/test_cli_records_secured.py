@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.benchmarks.kafka import kafka, prepare
 from tests.cli.record_commands import WHOLE, Done, consumed, produce, read_by_kcat, rotunda
 from tests.support.sasl_broker import PASSWORD, PROTOCOLS, SaslBroker
+from tests.support.shared_kafka import SharedKafka
 
 LINES = b"".join(b"k%d:%d\xff\n" % (number % 7, number) for number in range(500))
 
@@ -46,22 +46,21 @@ def test_by_the_options_of_the_other_commands(secured: SaslBroker, topic: str, t
 
 
 @pytest.mark.slow
-def test_against_apache_kafka(tmp_path: Path, topic: str) -> None:
+@pytest.mark.needs("kafka")
+def test_against_apache_kafka(apache_kafka: SharedKafka, topic: str) -> None:
     """Each codec, a transaction, groups, JSON and times; kcat reads the same."""
-    prepare()
-    with kafka(tmp_path / "kafka") as running:
-        address = f"127.0.0.1:{running.port}"
-        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-            produce(address, topic, LINES, "-K", ":", "-z", codec, "-H", "a=b")
-        produce(address, topic, LINES, "-K", ":", "--transactional-id", topic)
-        aborted = rotunda(address, "produce", topic, "--transactional-id", topic, "--json", data=b'{"value":"c"}\n{')
-        assert aborted.code == 1
-        assert consumed(address, topic, "-K", ":") == LINES * 6
-        assert consumed(address, topic, "-f", WHOLE) == read_by_kcat(address, topic, "-f", WHOLE)
-        assert consumed(address, topic, "-G", topic, "-c", "700") + consumed(address, topic, "-G", topic) == b"".join(
-            line.partition(b":")[2] + b"\n" for line in (LINES * 6).splitlines()
-        )
-        produce(address, f"{topic}-copy", consumed(address, topic, "--json"), "--json")
-        assert consumed(address, f"{topic}-copy", "-f", WHOLE) == consumed(address, topic, "-f", WHOLE)
-        missing = rotunda(address, "consume", f"{topic}-cop")
-        assert missing == Done(1, b"", f"rotunda: unknown topic {topic}-cop; did you mean {topic}-copy?\n")
+    address = apache_kafka.address()
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        produce(address, topic, LINES, "-K", ":", "-z", codec, "-H", "a=b")
+    produce(address, topic, LINES, "-K", ":", "--transactional-id", topic)
+    aborted = rotunda(address, "produce", topic, "--transactional-id", topic, "--json", data=b'{"value":"c"}\n{')
+    assert aborted.code == 1
+    assert consumed(address, topic, "-K", ":") == LINES * 6
+    assert consumed(address, topic, "-f", WHOLE) == read_by_kcat(address, topic, "-f", WHOLE)
+    assert consumed(address, topic, "-G", topic, "-c", "700") + consumed(address, topic, "-G", topic) == b"".join(
+        line.partition(b":")[2] + b"\n" for line in (LINES * 6).splitlines()
+    )
+    produce(address, f"{topic}-copy", consumed(address, topic, "--json"), "--json")
+    assert consumed(address, f"{topic}-copy", "-f", WHOLE) == consumed(address, topic, "-f", WHOLE)
+    missing = rotunda(address, "consume", f"{topic}-cop")
+    assert missing == Done(1, b"", f"rotunda: unknown topic {topic}-cop; did you mean {topic}-copy?\n")

@@ -18,7 +18,7 @@ from tests.compat.acl_matrix import ADMIN, CLIENT, Client
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka"), pytest.mark.timeout(300)]
 
 #: By request, the fields in which this broker differs for all rights.
 DIFFERENT = {
@@ -151,7 +151,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict
         ours = dict(answers(broker.port, prepared(broker.port)))
     finally:
         broker.stop()
-    kafka.prepare()
     with kafka.kafka(directory / "kafka", SETTINGS) as theirs:
         return dict(answers(theirs.port, prepared(theirs.port))), ours
 

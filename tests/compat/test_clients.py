@@ -1,32 +1,30 @@
-"""Each client's features, one client a test, with the programs of ops/compat, which runs more (users.md rows 7-12)."""
+"""The features of Java's clients, with the programs of ops/compat, which runs many more clients."""
 
 from pathlib import Path
 
 import pytest
 
-from ops.compatibility import clients, preparation
+from ops.compatibility import clients
 from ops.compatibility.brokers import Broker
 from ops.compatibility.outcomes import Verdict
 from tests.support.broker_process import BrokerProcess
 
 BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("java")]
 
 
 def assert_passes(key: str, broker: Broker) -> None:
     """Run one client and show its failures; every feature must have passed."""
     client = clients.by_key(key)
-    preparation.prepare(client.part)
     outcomes = client.run(broker)
     faults = [outcome for outcome in outcomes if outcome.verdict is not Verdict.PASSED]
     assert outcomes
     assert not faults, "\n".join(f"{outcome.feature}: {outcome.detail}" for outcome in faults)
 
 
-@pytest.mark.parametrize("key", ["java-admin", "java-tools", "streams", "franz-go", "kafkajs", "platformatic"])
-def test_every_feature_passes(broker: BrokerProcess, key: str) -> None:
-    assert_passes(key, Broker(broker.bootstrap))
+def test_every_feature_of_streams_passes(broker: BrokerProcess) -> None:
+    assert_passes("streams", Broker(broker.bootstrap))
 
 
 def test_every_feature_of_the_java_client_passes(broker_directory: Path) -> None:

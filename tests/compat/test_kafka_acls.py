@@ -13,7 +13,7 @@ from ops.compatibility import preparation
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.compat, pytest.mark.needs("kafka")]
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -32,8 +32,6 @@ def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 def kafka_acls(broker: BrokerProcess, *arguments: str) -> str:
     """Return the output of the tool."""
-    for part in ("java", "kafka"):
-        preparation.prepare(part)
     classes = f"{preparation.JARS}/*{os.pathsep}{preparation.KAFKA_JARS}/*"
     command = [
         "java",

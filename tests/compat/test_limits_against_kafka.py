@@ -14,18 +14,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ops.benchmarks.kafka import kafka, prepare
 from tests.compat.test_clients_under_limits import CLIENT, JAVA, LIMIT_S, TOPIC
 from tests.integration.test_client_quotas import set_quota
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
+from tests.support.shared_kafka import SharedKafka
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import create_topic
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka")]
 
-WINDOWS = {"quota.window.num": "3"}
 #: Connections that there may be: a client has two at a time.
 MOST = 4
 #: A connection without a response for so long waits. Both respond in a thousandth of it.
@@ -61,19 +60,15 @@ LIMITS = {
 
 
 @pytest.fixture(scope="module")
-def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+def ports(apache_kafka: SharedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     """Yield the ports of both brokers, which have the topic."""
-    prepare()
-    directory = tmp_path_factory.mktemp("both")
-    broker = BrokerProcess(directory, WINDOWS).start()
-    with ExitStack() as stack:
-        stack.callback(broker.stop)
-        theirs = stack.enter_context(kafka(directory / "kafka", WINDOWS))
-        found = {"Rotunda": broker.port, "Apache Kafka": theirs.port}
-        for port in found.values():
-            with WireClient(port) as wire:
-                create_topic(wire, TOPIC, 1)
-        yield found
+    broker = BrokerProcess(tmp_path_factory.mktemp("limits"), {"quota.window.num": "3"}).start()
+    found = {"Rotunda": broker.port, "Apache Kafka": apache_kafka.ports["PLAINTEXT"]}
+    for port in found.values():
+        with WireClient(port) as wire:
+            create_topic(wire, TOPIC, 1)
+    yield found
+    broker.stop()
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -7,13 +7,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ops.benchmarks.kafka import kafka, prepare
-from ops.compatibility import preparation
+from ops.benchmarks.kafka import kafka
 from ops.compatibility.mirror_maker import MirrorMaker
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.compat, pytest.mark.needs("mirror"), pytest.mark.timeout(200)]
 
 PASSWORD = "of mirror's, secret"  # noqa: S105 - a planted one
 RECORDS = 100
@@ -40,8 +39,6 @@ def secured(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 def test_what_its_user_needs_is_what_the_page_says(secured: BrokerProcess, tmp_path: Path) -> None:
     """Rights to read topics, their settings and groups are enough; its password is in no file but the client's."""
-    prepare()
-    preparation.prepare("mirror")
     open_address, sasl_address = secured.status()["bootstrap"].split(",")
     for rights in (("read", "describe", "describe-configs"), ("describe",)):
         resource = "--topic" if len(rights) > 1 else "--group"

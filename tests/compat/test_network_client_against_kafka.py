@@ -6,98 +6,37 @@ import base64
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from ops.benchmarks.kafka import kafka, prepare
-from ops.free_ports import free_ports
 from rotunda.broker.client.errors import SaslAuthenticationFailed
 from rotunda.broker.client.network.requests import ClientResponse
 from tests.client.network.live_client import LiveClient
-from tests.support.certificates import Authority
 from tests.support.deadline import wait_until
 from tests.support.kafka_cluster import KafkaCluster
+from tests.support.shared_kafka import PASSWORD, SESSION_MS, SharedKafka
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka")]
 
-PASSWORD = "alice-secret"  # noqa: S105 - a planted one
-LINES = {
-    "plain": "org.apache.kafka.common.security.plain.PlainLoginModule required "
-    f'username="admin" password="x" user_admin="x" user_alice="{PASSWORD}";',
-    "scram-sha-256": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-    "scram-sha-512": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-    "oauthbearer": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
-    'unsecuredLoginStringClaim_sub="admin";',
-}
-LISTENERS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-#: Sessions that Kafka ends after so long.
-SESSION_MS = 1500
-
-
-def security(directory: Path, authority: Authority) -> dict[str, str]:
-    """Return Kafka's settings for TLS and SASL."""
-    directory.mkdir(parents=True, exist_ok=True)
-    settings = {
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT," + ",".join(f"{each}:{each}" for each in LISTENERS),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(authority.issue().write(directory, "kafka")),
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        "connections.max.reauth.ms": str(SESSION_MS),
-    }
-    for listener in ("sasl_ssl", "sasl_plaintext"):
-        for mechanism, line in LINES.items():
-            settings[f"listener.name.{listener}.{mechanism}.sasl.jaas.config"] = line
-    return settings
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], Path]]:
-    """Yield the addresses of a Kafka with listeners of all kinds, and the file with its authority."""
-    prepare()
-    directory = tmp_path_factory.mktemp("kafka")
-    authority = Authority()
-    trusted = directory / "ca.pem"
-    trusted.write_text(authority.pem)
-    with ExitStack() as stack:
-        ports = dict(zip((*LISTENERS, "CONTROLLER"), free_ports(5), strict=True))
-        settings = {
-            **security(directory / "security", authority),
-            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{ports['CONTROLLER']}",
-        }
-        stack.enter_context(kafka(directory / "kafka", settings))
-        addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
-        make_alice(addresses["PLAINTEXT"])
-        yield addresses, trusted
-
-
-def make_alice(address: str) -> None:
-    """Set alice's SCRAM password."""
-    from rotunda.broker.client.admin import users  # noqa: PLC0415
-    from rotunda.broker.client.network.blocking_client import BlockingClient  # noqa: PLC0415
-
-    with BlockingClient(address) as client:
-        users.add(client, "alice", PASSWORD, ["SCRAM-SHA-256", "SCRAM-SHA-512"], 4096)
 
 
 def properties(
-    secured: tuple[dict[str, str], Path], protocol: str, mechanism: str, directory: Path, password: str = PASSWORD
+    kafka: SharedKafka, protocol: str, mechanism: str, directory: Path, password: str = PASSWORD
 ) -> dict[str, str]:
     """Return the properties of alice's client."""
-    addresses, trusted = secured
     shown = directory / "token"
     now = int(time.time())
     claims = {"sub": "alice" if password == PASSWORD else "", "iat": now, "exp": now + 300}
     parts = [json.dumps(each).encode() for each in ({"alg": "none"}, claims)]
     shown.write_text(".".join(base64.urlsafe_b64encode(each).decode().rstrip("=") for each in parts) + ".")
     return {
-        "bootstrap.servers": addresses[protocol],
+        "bootstrap.servers": kafka.address(protocol),
         "security.protocol": protocol,
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(trusted),
+        "ssl.truststore.location": str(kafka.trusted),
         "sasl.mechanism": mechanism,
         "sasl.username": "alice",
         "sasl.password": password,
@@ -110,10 +49,8 @@ KINDS += [(protocol, mechanism) for protocol in ("SASL_SSL", "SASL_PLAINTEXT") f
 
 
 @pytest.mark.parametrize(("protocol", "mechanism"), KINDS)
-def test_g28_kafka_lets_the_client_in(
-    secured: tuple[dict[str, str], Path], protocol: str, mechanism: str, tmp_path: Path
-) -> None:
-    with LiveClient(properties(secured, protocol, mechanism, tmp_path)) as client:
+def test_g28_kafka_lets_the_client_in(apache_kafka: SharedKafka, protocol: str, mechanism: str, tmp_path: Path) -> None:
+    with LiveClient(properties(apache_kafka, protocol, mechanism, tmp_path)) as client:
         node = client.know("topic")
         client.connect(node)
         assert client.ask(node).was_received
@@ -124,11 +61,9 @@ def test_g28_kafka_lets_the_client_in(
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_g28_kafka_refuses_and_the_client_says_why(
-    secured: tuple[dict[str, str], Path], mechanism: str, tmp_path: Path
-) -> None:
+def test_g28_kafka_refuses_and_the_client_says_why(apache_kafka: SharedKafka, mechanism: str, tmp_path: Path) -> None:
     with (
-        LiveClient(properties(secured, "SASL_SSL", mechanism, tmp_path, "wrong")) as client,
+        LiveClient(properties(apache_kafka, "SASL_SSL", mechanism, tmp_path, "wrong")) as client,
         pytest.raises(SaslAuthenticationFailed),
     ):
         client.poll_until(client.metadata.raise_fatal_error, "the refusal")
@@ -136,9 +71,9 @@ def test_g28_kafka_refuses_and_the_client_says_why(
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
 def test_kafka_renews_a_session_while_requests_are_in_flight(
-    secured: tuple[dict[str, str], Path], mechanism: str, tmp_path: Path
+    apache_kafka: SharedKafka, mechanism: str, tmp_path: Path
 ) -> None:
-    with LiveClient(properties(secured, "SASL_SSL", mechanism, tmp_path)) as client:
+    with LiveClient(properties(apache_kafka, "SASL_SSL", mechanism, tmp_path)) as client:
         node = client.know("topic")
         client.connect(node)
         sent: list[list[ClientResponse]] = []
@@ -166,7 +101,6 @@ def cluster_in(directory: Path) -> Iterator[KafkaCluster]:
 
 
 def test_g08_g09_g31_leaders_move_and_the_client_follows(tmp_path: Path) -> None:
-    prepare()
     with cluster_in(tmp_path) as cluster, LiveClient({"bootstrap.servers": cluster.bootstrap}) as client:
         wait_until(lambda: all_known(client), "all nodes", 120)
         client.know("moving")

@@ -10,22 +10,21 @@ import os
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ops.benchmarks.kafka import prepare
 from ops.compatibility import preparation
 from rotunda.broker.client import Producer
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.protocol.records import CODECS
-from tests.compat.dying_brokers import STRIKES, DyingBroker, DyingKafka, DyingRotunda
+from tests.compat.dying_brokers import STRIKES, DyingBroker
 from tests.support.deadline import deadline_s
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka")]
 
 RECORDS = 304
 PARTITIONS = 3
@@ -36,15 +35,6 @@ LINE = re.compile(r"CreateTime:(\d+)\tPartition:(\d+)\tOffset:(\d+)\t(.*)\t(.*)\
 #: The Java consumer's output for a record: time, partition, offset, headers, key, value.
 Printed = tuple[int, int, int, str, str, str]
 Sent = dict[str, list[tuple[RecordFuture, tuple[str, str, str]]]]
-
-
-@pytest.fixture(scope="module", params=[DyingRotunda, DyingKafka], ids=["rotunda", "kafka"])
-def dying(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DyingBroker]:
-    """Yield our broker, and Kafka."""
-    prepare()
-    running = request.param(tmp_path_factory.mktemp("broker"))
-    yield running
-    running.stop()
 
 
 def java_reads(arguments: Sequence[str], directory: Path, meanwhile: Callable[[], None]) -> list[str]:

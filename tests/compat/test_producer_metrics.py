@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from ops.benchmarks.kafka import prepare
 from ops.compatibility import preparation
 from rotunda.broker.client import Producer
 from rotunda.broker.client.errors import KafkaError
 from rotunda.broker.testing import RotundaBroker
 from tests.support.deadline import deadline_s
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka")]
 
 RECORDS = 10
 PRINTED = re.compile(r"producer-(\w+-)?metrics:([\w-]+)")
@@ -37,7 +36,6 @@ def broker() -> Iterator[RotundaBroker]:
 
 def printed_by_java(bootstrap: str) -> Mapping[str, set[str]]:
     """Return the names that kafka-producer-perf-test prints, by the middle of the group's name."""
-    prepare()
     classes = f"{preparation.JARS}/*{os.pathsep}{preparation.KAFKA_JARS}/*"
     command = ["java", "-cp", classes, "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", bootstrap]
     command += ["--topic", "orders", "--num-records", str(RECORDS), "--record-size", "10", "--throughput", "-1"]

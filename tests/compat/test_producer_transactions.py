@@ -13,10 +13,10 @@ from rotunda.broker.client.errors import ProducerFenced
 from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from rotunda.broker.client.topic_partition import TopicPartition
 from tests.compat.dying_brokers import STRIKES, DyingBroker, DyingRotunda
-from tests.compat.test_producer import dying, java_reads  # noqa: F401 - a fixture
+from tests.compat.test_producer import java_reads
 from tests.support.deadline import deadline_s
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka")]
 
 PARTITIONS = 3
 TRANSACTIONS = STRIKES + 4
@@ -25,7 +25,7 @@ RECORDS = 30
 VALUE = re.compile(r"(\d+|last) \d+|of .*")
 
 
-def test_committed_transactions_are_read_and_aborted_ones_are_not(dying: DyingBroker, tmp_path: Path) -> None:  # noqa: F811
+def test_committed_transactions_are_read_and_aborted_ones_are_not(dying: DyingBroker, tmp_path: Path) -> None:
     """Both ends, offsets of a group, and a producer that is fenced by another of the same transactional id.
 
     Every process of ours dies meanwhile. Kafka is not killed: killed just after a commit, 4.3 may complete the

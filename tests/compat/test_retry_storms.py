@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.compatibility import preparation
-from tests.compat.test_clients_under_limits import CLIENT, PROGRAMS, TOPIC, run
+from tests.compat.test_clients_under_limits import CLIENT, MARKED, PROGRAMS, TOPIC, run
 from tests.integration.test_retry_storms import broker, delayed
 from tests.support.deadline import wait_until
 
@@ -23,12 +22,11 @@ FAULTS: dict[str, tuple[str, str, str | None]] = {
 OF_LEADERS = ("Produce", "NOT_LEADER_OR_FOLLOWER", TOPIC)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", MARKED)
 def test_d22_a_client_that_is_slowed_down_recovers_by_itself(tmp_path: Path, program: str) -> None:
     """Its application sees no error, and all its records are accepted."""
-    part, command = PROGRAMS[program]
     api, error, topic = FAULTS.get(program, OF_LEADERS)
-    preparation.prepare(part)
+    command = PROGRAMS[program]
     with broker(tmp_path, automq_retry_storm_backoff_enabled="true") as running:
         running.create_topic(TOPIC)
 

@@ -84,9 +84,9 @@ def client_properties(broker: SaslBroker, directory: Path, protocol: str, mechan
     return file
 
 
+@pytest.mark.needs("java")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_h08_java(secured: SaslBroker, mechanism: str, tmp_path: Path) -> None:
-    preparation.prepare("java")
     file = client_properties(secured, tmp_path, "SASL_SSL", mechanism)
     topic = f"java-{mechanism}"
     arguments = ["--bootstrap-server", secured.addresses["SASL_SSL"], "--topic", topic, "--command-config", str(file)]
@@ -95,9 +95,9 @@ def test_h08_java(secured: SaslBroker, mechanism: str, tmp_path: Path) -> None:
     assert secured.records(topic) == 2, done.stderr
 
 
+@pytest.mark.needs("java")
 def test_kafka_configs_makes_shows_and_deletes_users(secured: SaslBroker, tmp_path: Path) -> None:
     """KIP-554: and a user created by it can log in."""
-    preparation.prepare("java")
     address = secured.addresses["PLAINTEXT"]
 
     def configs(*arguments: str) -> str:
@@ -118,9 +118,10 @@ def test_kafka_configs_makes_shows_and_deletes_users(secured: SaslBroker, tmp_pa
     assert "SCRAM" not in configs("--describe")
 
 
+@pytest.mark.compat
+@pytest.mark.needs("go")
 @pytest.mark.parametrize("number", [256, 512])
 def test_franz_gos_own_tests_of_scram(secured: SaslBroker, number: int) -> None:
-    preparation.prepare("go")
     done = run(
         [str(preparation.GO_TEST), "-test.v", "-test.run=^TestSCRAM"],
         KGO_SEEDS=secured.addresses["PLAINTEXT"],
@@ -132,10 +133,11 @@ def test_franz_gos_own_tests_of_scram(secured: SaslBroker, number: int) -> None:
     assert "--- PASS: TestSCRAMAuthBadCredentials " in done.stdout
 
 
+@pytest.mark.compat
+@pytest.mark.needs("node")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_h08_kafkajs(secured: SaslBroker, protocol: str, mechanism: str) -> None:
-    preparation.prepare("node")
     tls = "yes" if protocol == "SASL_SSL" else "no"
     topic = f"kafkajs-{protocol}-{mechanism}"
     given = [secured.addresses[protocol], tls, str(secured.trusted), mechanism.lower(), PASSWORD, token(), topic]

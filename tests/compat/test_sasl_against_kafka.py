@@ -3,40 +3,25 @@
 import re
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ops.benchmarks.kafka import kafka, prepare
-from ops.free_ports import free_ports
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.sasl_wire import SaslWire
 from tests.support.scram_client import ScramClient
+from tests.support.shared_kafka import SharedKafka, sasl_settings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka")]
 
-USERS = (
-    "org.apache.kafka.common.security.plain.PlainLoginModule required "
-    'username="admin" password="x" user_admin="x" user_alice="secret" user_bob="sesame";'
-)
 SETTINGS = {
-    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-    "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
-    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
-        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    ),
-    "listener.name.short.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-    "listener.name.short.plain.sasl.jaas.config": USERS,
-    "listener.name.short.scram-sha-256.sasl.jaas.config": (
-        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    ),
-    "listener.name.short.plain.connections.max.reauth.ms": "30000",
+    **sasl_settings("PAIR", ("PLAIN", "SCRAM-SHA-256")),
+    **sasl_settings("SHORT", ("PLAIN", "SCRAM-SHA-256"), plain=30_000),
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PAIR:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT",
+    "listeners": "PLAINTEXT://127.0.0.1:0,PAIR://127.0.0.1:0,SHORT://127.0.0.1:0",
 }
-PROTOCOLS = "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT"
 PLAIN, SASL, SHORT = range(3)
 KAFKAS = "Kafka's"
 
@@ -45,31 +30,13 @@ Exchange = Callable[["Transcript"], None]
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Addresses, Addresses]]:
+def both(apache_kafka: SharedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Addresses, Addresses]]:
     """Yield the ports of both brokers' listeners: plain text, SASL, SASL with sessions that end."""
-    prepare()
-    directory = tmp_path_factory.mktemp("both")
-    listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SHORT://127.0.0.1:0"
-    ours = {**SETTINGS, "listeners": listeners, "listener.security.protocol.map": PROTOCOLS}
-    broker = BrokerProcess(directory, ours).start()
-    with ExitStack() as stack:
-        stack.callback(broker.stop)
-        own = tuple(int(each.rsplit(":", 1)[1]) for each in broker.status()["bootstrap"].split(","))
-        yield own, start_kafka(stack, directory)  # type: ignore[misc]
-
-
-def start_kafka(stack: ExitStack, directory: Path) -> Addresses:
-    """Start Kafka; return the ports of its listeners."""
-    ports = free_ports(4)
-    named = zip(("PLAINTEXT", "SASL_PLAINTEXT", "SHORT", "CONTROLLER"), ports, strict=True)
-    settings = {
-        **SETTINGS,
-        "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in named),
-        "controller.quorum.bootstrap.servers": f"127.0.0.1:{ports[3]}",
-        "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{PROTOCOLS}",
-    }
-    stack.enter_context(kafka(directory / "kafka", settings))
-    return ports[0], ports[1], ports[2]
+    broker = BrokerProcess(tmp_path_factory.mktemp("sasl"), SETTINGS).start()
+    plain, sasl, short = (int(each.rsplit(":", 1)[1]) for each in broker.status()["bootstrap"].split(","))
+    theirs = apache_kafka.ports
+    yield (plain, sasl, short), (theirs["PLAINTEXT"], theirs["PAIR"], theirs["SHORT"])
+    broker.stop()
 
 
 class Transcript:

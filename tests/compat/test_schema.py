@@ -22,18 +22,13 @@ from rotunda.broker.protocol.schema.table import MESSAGES
 from tests.protocol.random_messages import present_fields, random_message, versions_of
 from tests.support.deadline import deadline_s
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("schema")]
 
 SEED = random.randrange(2**32)
 EXAMPLES = 8
 
 #: (message, version, bytes)
 Case = tuple[str, int, bytes]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def prepared() -> None:
-    preparation.prepare("schema")
 
 
 def test_the_table_is_generated_from_the_jars() -> None:

@@ -11,7 +11,7 @@ from ops.compatibility import preparation
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.secured_broker import SecuredBroker
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka")]
 
 TOOLS = "org.apache.kafka.tools"
 RECORDS = 20_000
@@ -20,8 +20,6 @@ STORE = "opened by this"
 
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[SecuredBroker]:
-    for part in ("java", "kafka"):
-        preparation.prepare(part)
     broker = SecuredBroker(tmp_path, {"ssl.client.auth": "required"})
     (tmp_path / "trusted.p12").write_bytes(broker.authority.pkcs12_truststore(STORE))
     (tmp_path / "own.p12").write_bytes(broker.authority.issue("alice").pkcs12(STORE))

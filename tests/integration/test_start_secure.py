@@ -197,20 +197,19 @@ def test_the_settings_of_kcat(running: tuple[Secured, str]) -> None:
     assert "1 brokers" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.needs("java")
 def test_the_settings_of_java(running: tuple[Secured, str]) -> None:
     secured, password = running
-    preparation.prepare("java")
     line = ["java", "-cp", f"{preparation.JARS}/*", "org.apache.kafka.tools.TopicCommand", "--list"]
     line += ["--bootstrap-server", secured.ready["bootstrap"], "--command-config", secured.properties(password)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=deadline_s(120), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.compat
+@pytest.mark.needs("node")
 def test_the_settings_of_kafkajs(running: tuple[Secured, str], tmp_path: Path) -> None:
     secured, password = running
-    preparation.prepare("node")
     script = tmp_path / "client.js"
     rest = "const admin = kafka.admin(); admin.connect().then(() => admin.listTopics()).then(() => admin.disconnect());"
     script.write_text(secured.clients()["kafkajs"] + rest)
@@ -221,10 +220,10 @@ def test_the_settings_of_kafkajs(running: tuple[Secured, str], tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.compat
+@pytest.mark.needs("go")
 def test_the_settings_of_franz_go(running: tuple[Secured, str], tmp_path: Path) -> None:
     secured, password = running
-    preparation.prepare("go")
     for name in ("go.mod", "go.sum"):
         shutil.copy(REPOSITORY / "ops" / "compatibility" / "go" / name, tmp_path / name)
     packages = ("context", "crypto/tls", "crypto/x509", "os", *(f"github.com/twmb/franz-go/pkg/{each}" for each in GO))

@@ -16,7 +16,7 @@ _FORMAT_S = 90
 
 
 class KafkaCluster:
-    """The nodes; `ops.benchmarks.kafka.prepare` has been called."""
+    """The nodes, for a test that needs Kafka."""
 
     def __init__(self, directory: Path, nodes: int) -> None:
         self._directory = directory

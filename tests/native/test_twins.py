@@ -1,0 +1,32 @@
+"""Tests of records once more with the twins in Python: the other tests run the compiled module where it was built."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rotunda.broker import native
+
+REPOSITORY = Path(__file__).parents[2]
+#: `tests/protocol` has tests of the walk and the reader for both; these have what is built on them.
+MODULES = (
+    "cleaner/test_compaction.py",
+    "log/test_judging_steps.py",
+    "log/test_stored_form.py",
+    "integration/test_validated_records.py",
+)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_twins_pass_too(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{module}"],
+        cwd=REPOSITORY,
+        env={**os.environ, native.PURE_PYTHON_VARIABLE: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
