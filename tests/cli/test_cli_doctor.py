@@ -10,10 +10,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.supervised import command
 
-BROKER_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1}
+BROKER_SETTINGS = {**PAGE, "num.network.threads": 1, "num.io.threads": 1}
 
 
 def findings(*arguments: str, code: int) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from itertools import cycle
 from pathlib import Path
 
 from ops.free_ports import free_ports
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.kafka_cluster import KafkaCluster
 
@@ -26,7 +26,7 @@ class DyingRotunda:
 
     def __init__(self, directory: Path) -> None:
         [port] = free_ports(1)
-        settings = {"process.restart.limit": 1_000_000, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+        settings = {**PAGE, "process.restart.limit": 1_000_000, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
         self._broker = BrokerProcess(directory, settings, ephemeral=False).start()
         self._victims = cycle(ROLES)
         self.address = self._broker.bootstrap

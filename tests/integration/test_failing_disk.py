@@ -21,7 +21,7 @@ import pytest
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.runtime.run_dir import read as run_dir_record
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.exposition import Exposition
 from tests.support.failing_disk import FailingDisk
@@ -39,6 +39,7 @@ from tests.support.wire_messages import (
 )
 
 SETTINGS = {
+    **PAGE,
     "num.network.threads": 1,
     "num.io.threads": 2,
     "storage.free.warn.bytes": 0,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rotunda.broker.ipc.poison_requests import MOST_DEATHS
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.poisonable_broker import HANGS
 from tests.support.wire_client import WireClient, request_frame
@@ -21,7 +21,7 @@ from tests.support.wire_messages import API_VERSIONS, METADATA, create_topic, me
 from tests.support.writers import Writer, assert_exact
 
 HANG_TIMEOUT_MS = 4000
-BROKER_SETTINGS = {"process.hang.timeout.ms": HANG_TIMEOUT_MS}
+BROKER_SETTINGS = {**PAGE, "process.hang.timeout.ms": HANG_TIMEOUT_MS}
 BROKER_OPTIONS = {"module": "tests.support.poisonable_broker"}
 
 

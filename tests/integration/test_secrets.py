@@ -25,7 +25,7 @@ from rotunda.broker.client.access import access_of
 from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.errors import ApiError, ConfigError
-from tests.support.broker_process import REPOSITORY, SHARED_MEMORY, BrokerProcess
+from tests.support.broker_process import PAGE, REPOSITORY, SHARED_MEMORY, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.supervised import command
 
@@ -63,6 +63,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
     settings = {
         "num.network.threads": 1,
         "num.io.threads": 1,
+        **PAGE,
         "request.log.roll.ms": 500,
         "metrics.token": BY_FLAG,
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rotunda.broker import native
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s
 
 REPOSITORY = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def get(url: str, path: str) -> str:
 @pytest.mark.parametrize("variable", ["0", "1"])
 def test_status_and_page_have_the_code_that_runs(broker_directory: Path, variable: str) -> None:
     is_native = variable == "0" and native.compiled is not None
-    broker = BrokerProcess(broker_directory, environment={native.PURE_PYTHON_VARIABLE: variable}).start()
+    broker = BrokerProcess(broker_directory, PAGE, environment={native.PURE_PYTHON_VARIABLE: variable}).start()
     try:
         facts = json.loads(status(broker, "--json"))
         assert facts["is_native"] == is_native

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,15 @@ from tests.support.deadline import deadline_s, wait_until
 REPOSITORY = Path(__file__).parents[2]
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - looked at, never written to
 LOG_TAIL_BYTES = 200_000
+#: The setting of a broker with a status page.
+PAGE = {"status.page.enable": True}
 
 
 class BrokerProcess:
-    """One instance in `directory`: `run` is its run directory, `data` its data directory unless ephemeral."""
+    """One instance in `directory`: `run` is its run directory, `data` its data directory unless ephemeral.
+
+    Only tests of the status page have one (`PAGE`): it takes as long to start as all other processes.
+    """
 
     def __init__(
         self,
@@ -43,7 +48,12 @@ class BrokerProcess:
         self.data_dir = directory / "data"
         self.ephemeral = ephemeral
         self._module = module
-        self.settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "status.port": 0, **(settings or {})}
+        self.settings = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "status.page.enable": False,
+            "status.port": 0,
+            **(settings or {}),
+        }
         self.port = 0
         self._log = directory / "broker.log"
         self._ready = directory / "ready.txt"
@@ -174,9 +184,8 @@ class BrokerProcess:
         assert self._process is not None
         if self._process.poll() is None:
             self._remember()
-        stopped = self.command("stop")
         try:
-            assert stopped.returncode == 0, stopped.stderr
+            output_of("stop", "--run-dir", str(self.run_dir))
             assert self._process.wait(deadline_s()) == 0, "the supervisor's exit status"
             self.assert_nothing_left()
         except (AssertionError, subprocess.TimeoutExpired) as failure:
@@ -228,11 +237,16 @@ class BrokerProcess:
 
 
 def status_of(run_dir: Path) -> dict[str, Any]:
-    """Return the output of `rotunda status --json`; runs in this process, because it is called often."""
-    with redirect_stdout(StringIO()) as printed:
-        code = main(["status", "--json", "--run-dir", str(run_dir)])
+    """Return the output of `rotunda status --json`."""
+    return json.loads(output_of("status", "--json", "--run-dir", str(run_dir)))
+
+
+def output_of(*arguments: str) -> str:
+    """Return the output of a command that succeeds; runs in this process, which takes far less time."""
+    with redirect_stdout(StringIO()) as printed, redirect_stderr(printed):
+        code = main(list(arguments))
     assert code == 0, printed.getvalue()
-    return json.loads(printed.getvalue())
+    return printed.getvalue()
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from rotunda.web.screens import SCREENS, Screen
-from tests.support.broker_process import REPOSITORY, BrokerProcess
+from tests.support.broker_process import PAGE, REPOSITORY, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ EQUIVALENT = re.compile(r"<dt>(\w+)</dt><dd><code>(.*?)</code>", re.DOTALL)
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Run a broker in a directory that shell and SQL read otherwise than people do, with something in its log."""
     directory = tmp_path_factory.mktemp("it's $HOME; a broker")
-    running = BrokerProcess(directory, {"request.log.roll.ms": 200}, ephemeral=False).start()
+    running = BrokerProcess(directory, {**PAGE, "request.log.roll.ms": 200}, ephemeral=False).start()
     producer = Producer({"bootstrap.servers": running.bootstrap})
     producer.produce("orders", b"x")
     assert producer.flush(deadline_s()) == 0

@@ -11,11 +11,11 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.web.test_status_page import address, ask
 
-BROKER_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1, "status.request.timeout.ms": 2000}
+BROKER_SETTINGS = {**PAGE, "num.network.threads": 1, "num.io.threads": 1, "status.request.timeout.ms": 2000}
 
 DROPPED = "rotunda_web_connections_dropped_total"
 

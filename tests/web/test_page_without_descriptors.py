@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rotunda.web.http.listening_socket import ListeningSocket
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.web.test_status_page import address, ask
 
@@ -66,7 +66,7 @@ def test_it_fails_once_and_then_rests_until_it_is_tried_again() -> None:
 
 
 def test_the_page_says_so_now_and_then_and_serves_who_has_waited(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path, {"num.network.threads": 1, "num.io.threads": 1})
+    broker = BrokerProcess(tmp_path, {**PAGE, "num.network.threads": 1, "num.io.threads": 1})
     broker.start()
     try:
         assert ask(broker, "/healthz")[0] == 200

@@ -13,14 +13,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from rotunda.spark.jobs import JOBS
 from rotunda.spark.results.charts import Chart, Series, to_html
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.report_files import write_report
 from tests.web.test_screens import Watched
 from tests.web.test_status_page import ask
 
 pytestmark = pytest.mark.slow
 
-BROKER_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1}
+BROKER_SETTINGS = {**PAGE, "num.network.threads": 1, "num.io.threads": 1}
 HOSTILE = '"><img src=x onerror=alert(1)>\u202e'
 SHOWN = HOSTILE.replace("\u202e", "\\u{202e}")
 LABELS = ["PRODUCE", "FETCH", HOSTILE, "a-client-with-a-very-long-name-that-goes-on-and-on" * 3]

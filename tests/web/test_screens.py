@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from ops.screens.load import PageLoad, warm_up
 from rotunda.web.screens import SCREENS
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s
 from tests.support.quota_client import QuotaClient
 from tests.support.record_batches import record_batch
@@ -27,7 +27,7 @@ from tests.web.test_status_page import address
 pytestmark = pytest.mark.slow
 
 #: However slow a busy machine is, a process that is stopped here is not killed.
-BROKER_SETTINGS = {"request.log.slow.threshold.ms": 20, "process.hang.timeout.ms": -1}
+BROKER_SETTINGS = {**PAGE, "request.log.slow.threshold.ms": 20, "process.hang.timeout.ms": -1}
 #: Ends with a character that would reverse the text after it.
 HOSTILE = '"><img src=x onerror=alert(1)>\u202e'
 SHOWN = HOSTILE.replace("\u202e", "\\u{202e}")

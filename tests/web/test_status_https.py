@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.supervised import command
 
@@ -37,6 +37,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broker(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Run a broker whose page other machines may reach."""
     settings = {
+        **PAGE,
         "num.network.threads": 1,
         "num.io.threads": 1,
         "status.host": "0.0.0.0",  # noqa: S104 - what is tested

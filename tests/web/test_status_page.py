@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 
-BROKER_SETTINGS = {"num.network.threads": 1, "num.io.threads": 2}
+BROKER_SETTINGS = {**PAGE, "num.network.threads": 1, "num.io.threads": 2}
 
 
 @cache
@@ -196,14 +196,14 @@ def taken_port() -> Any:
 
 def test_a_port_that_was_asked_for_and_is_taken_stops_the_start(broker_directory: Path, taken_port: int):
     """Exit code 4, as for any other port."""
-    broker = BrokerProcess(broker_directory, {"status.port": taken_port})
+    broker = BrokerProcess(broker_directory, {**PAGE, "status.port": taken_port})
     with pytest.raises(AssertionError, match="ended with exit status 4"):
         broker.start()
     assert "the status page cannot listen" in broker.log_text()
 
 
 def test_no_page_when_there_is_to_be_none(broker_directory: Path):
-    broker = BrokerProcess(broker_directory, {"status.page.enable": "false"}).start()
+    broker = BrokerProcess(broker_directory).start()
     try:
         assert broker.status()["status_url"] == ""
         assert "status page: off" in broker.command("status").stdout
@@ -215,7 +215,7 @@ def test_no_page_when_there_is_to_be_none(broker_directory: Path):
 
 def test_the_page_costs_little_until_somebody_looks(broker_directory: Path):
     """The web framework is loaded with the first request."""
-    broker = BrokerProcess(broker_directory).start()
+    broker = BrokerProcess(broker_directory, PAGE).start()
     try:
         wait_until(lambda: broker.processes("web")[0]["ready"], "the page")
         [web] = broker.processes("web")
