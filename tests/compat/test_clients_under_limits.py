@@ -51,9 +51,10 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
 }
 #: The client id of each.
 BY_PROGRAM = [{"client-id": f"{CLIENT}-{program}"} for program in PROGRAMS]
-#: A Python client shows a limit in ops/test, Java and franz-go in ops/compat.
+#: One client shows a limit in ops/test, the others in ops/compat.
 MARKED = [
-    *("librdkafka", "kafka-python"),
+    "librdkafka",
+    pytest.param("kafka-python", marks=pytest.mark.compat),
     pytest.param("java", marks=[pytest.mark.compat, pytest.mark.needs("java")]),
     pytest.param("franz-go", marks=[pytest.mark.compat, pytest.mark.needs("go")]),
 ]

@@ -100,6 +100,7 @@ def cluster_in(directory: Path) -> Iterator[KafkaCluster]:
         cluster.stop()
 
 
+@pytest.mark.compat
 def test_g08_g09_g31_leaders_move_and_the_client_follows(tmp_path: Path) -> None:
     with cluster_in(tmp_path) as cluster, LiveClient({"bootstrap.servers": cluster.bootstrap}) as client:
         wait_until(lambda: all_known(client), "all nodes", 120)

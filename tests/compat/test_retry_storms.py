@@ -1,4 +1,7 @@
-"""Unmodified clients whose requests fail again and again at a broker that delays such responses (`D22`)."""
+"""Unmodified clients whose requests fail again and again at a broker that delays such responses (`D22`).
+
+`tests/integration/test_retry_storms.py` has Python's clients in ops/test.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.test_clients_under_limits import CLIENT, MARKED, PROGRAMS, TOPIC, run
+from tests.compat.test_clients_under_limits import CLIENT, PROGRAMS, TOPIC, run
 from tests.integration.test_retry_storms import broker, delayed
 from tests.support.deadline import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.compat
 
 RECORDS = 25
 #: Far below the timeouts of clients; two of them within a second suffice.
@@ -22,7 +25,8 @@ FAULTS: dict[str, tuple[str, str, str | None]] = {
 OF_LEADERS = ("Produce", "NOT_LEADER_OR_FOLLOWER", TOPIC)
 
 
-@pytest.mark.parametrize("program", MARKED)
+@pytest.mark.needs("java", "go")
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_d22_a_client_that_is_slowed_down_recovers_by_itself(tmp_path: Path, program: str) -> None:
     """Its application sees no error, and all its records are accepted."""
     api, error, topic = FAULTS.get(program, OF_LEADERS)

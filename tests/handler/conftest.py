@@ -23,8 +23,19 @@ def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
 def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SteppedBroker]:
     """Yield two handlers and a controller run by the test, for groups and transactions.
 
-    A module's TOPICS are created, by name with their partitions; a test's parameter contains its own settings.
+    A module's TOPICS are created, by name with their partitions; a test's parameter contains its own settings. With
+    the mark `stepped`, whose arguments are topics and options of a broker, it has no groups.
     """
+    marker = request.node.get_closest_marker("stepped")
+    if marker is not None:
+        topics, configs = marker.args[0], marker.kwargs.get("configs")
+        running = SteppedBroker(tmp_path, **{key: value for key, value in marker.kwargs.items() if key != "configs"})
+        for name, partitions in topics.items():
+            running.create(name, partitions, configs)
+        running.settle()
+        yield running
+        running.close()
+        return
     topics = getattr(request.module, "TOPICS", {"topic": 4})
     with broker_with_groups(tmp_path, topics, getattr(request, "param", None)) as running:
         yield running

@@ -5,8 +5,7 @@ Whether the change was committed or not, the replacement gets the same request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -191,11 +190,7 @@ CASES = {
 }
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path, handlers=HANDLERS, settings={"max.partitions": "1000"})
-    yield running
-    running.close()
+pytestmark = pytest.mark.stepped({}, handlers=HANDLERS, settings={"max.partitions": "1000"})
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -188,11 +187,7 @@ CASES = {
 }
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path)
-    yield running
-    running.close()
+pytestmark = pytest.mark.stepped({})
 
 
 def run(broker: SteppedBroker, case: Case, die: Callable[[Requests, int], bool]) -> int:

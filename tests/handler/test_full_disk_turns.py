@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from unittest import mock
 
 import pytest
@@ -21,13 +20,7 @@ PARTITIONS = 40
 STORAGE_ERROR = 56
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    made = SteppedBroker(tmp_path)
-    made.create("wide", PARTITIONS)
-    made.settle()
-    yield made
-    made.close()
+pytestmark = pytest.mark.stepped({"wide": PARTITIONS})
 
 
 @pytest.fixture

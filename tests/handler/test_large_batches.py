@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,13 +26,13 @@ PIECES = 13
 MOST_OF_AN_INDEX = 60
 
 
+pytestmark = [pytest.mark.stepped({}), pytest.mark.usefixtures("small_pieces")]
+
+
 @pytest.fixture
-def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedBroker]:
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_limits, "WRITTEN_AT_ONCE_BYTES", AT_ONCE)
     monkeypatch.setattr(log_segment, "_AHEAD_PIECE_BYTES", PIECE)
-    running = SteppedBroker(tmp_path)
-    yield running
-    running.close()
 
 
 class Pieces:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.server_log.slow_turns import SLOW_TURN_NS
-from tests.support import stepped_broker
 from tests.support.call_clock import NS_A_CALL, CallClock, turn
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import answer_of, open_coordinator_topics, send
@@ -19,13 +16,7 @@ MEMBERS = 600
 VERSION = 3
 
 
-@pytest.fixture
-def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedBroker]:
-    monkeypatch.setattr(stepped_broker, "FakeClock", CallClock)
-    settings = {"group.initial.rebalance.delay.ms": "1000"}
-    made = SteppedBroker(tmp_path, handlers=1, settings=settings)
-    yield made
-    made.close()
+pytestmark = pytest.mark.stepped({}, handlers=1, settings={"group.initial.rebalance.delay.ms": "1000"}, clock=CallClock)
 
 
 def join(member_id: str = "") -> dict[str, Any]:

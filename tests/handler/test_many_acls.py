@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,6 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.steps import finished
 from rotunda.broker.scheduling import slices
 from rotunda.broker.security.acl.acls import Acl
-from tests.support import stepped_broker
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
 from tests.support.stepped_broker import Sent, SteppedBroker
 
@@ -28,13 +25,12 @@ VERSION = 3
 CONTROLLER = 1
 
 
-@pytest.fixture
-def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedBroker]:
-    monkeypatch.setattr(stepped_broker, "FakeClock", CallClock)
-    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
-    made = SteppedBroker(tmp_path, handlers=1, settings=settings)
-    yield made
-    made.close()
+pytestmark = pytest.mark.stepped(
+    {},
+    handlers=1,
+    settings={"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"},
+    clock=CallClock,
+)
 
 
 def creation(number: int) -> dict[str, Any]:

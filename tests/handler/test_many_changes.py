@@ -11,7 +11,6 @@ from rotunda.broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.scheduling import slices
-from tests.support import stepped_broker
 from tests.support.call_clock import CallClock, turn
 from tests.support.stepped_broker import SteppedBroker
 
@@ -22,9 +21,7 @@ GROUP = 32
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SteppedBroker]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stepped_broker, "FakeClock", CallClock)
-        made = SteppedBroker(tmp_path_factory.mktemp("changes"), handlers=1)
+    made = SteppedBroker(tmp_path_factory.mktemp("changes"), handlers=1, clock=CallClock)
     yield made
     made.close()
 

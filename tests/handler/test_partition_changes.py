@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -89,39 +88,34 @@ def test_a_row_whose_settings_change_has_them_when_it_is_asked_for() -> None:
     assert not changes
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> SteppedBroker:
-    return SteppedBroker(tmp_path)
+pytestmark = pytest.mark.stepped({})
 
 
 def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedBroker) -> None:
     """It is one of many new partitions, most of which are not open yet."""
-    try:
-        controller = broker.controller
-        controller.create_topics([NewTopic("wide", PARTITIONS)])
-        broker.announce_metadata()
-        partitions = broker.parts(0).partitions
-        partitions.take_metadata()
-        [*_, last] = broker.owned_by("wide", 0)
-        waiting = len(partitions.changes)
-        assert waiting > 10
-        sent = broker.client().produce([("wide", last, record_batch([b"at once"]))])
-        frames = broker.handler(0)
-        frames.slices.turn()
-        assert len(partitions.changes) == waiting
-        # The other partitions wait for their slices, which are not started here.
-        with mock.patch.object(partitions.changes, "begin"):
-            broker.settle()
-        assert produced(sent) == [(0, 0)]
-        assert len(partitions.changes) == waiting - 1
-        partitions.changes.finish()
-        assert set(broker.owned_by("wide", 0)) == {
-            partition.index
-            for partition in partitions.metadata.topic("wide").partitions
-            if partition.row in partitions.owned
-        }
-    finally:
-        broker.close()
+    controller = broker.controller
+    controller.create_topics([NewTopic("wide", PARTITIONS)])
+    broker.announce_metadata()
+    partitions = broker.parts(0).partitions
+    partitions.take_metadata()
+    [*_, last] = broker.owned_by("wide", 0)
+    waiting = len(partitions.changes)
+    assert waiting > 10
+    sent = broker.client().produce([("wide", last, record_batch([b"at once"]))])
+    frames = broker.handler(0)
+    frames.slices.turn()
+    assert len(partitions.changes) == waiting
+    # The other partitions wait for their slices, which are not started here.
+    with mock.patch.object(partitions.changes, "begin"):
+        broker.settle()
+    assert produced(sent) == [(0, 0)]
+    assert len(partitions.changes) == waiting - 1
+    partitions.changes.finish()
+    assert set(broker.owned_by("wide", 0)) == {
+        partition.index
+        for partition in partitions.metadata.topic("wide").partitions
+        if partition.row in partitions.owned
+    }
 
 
 def alter(broker: SteppedBroker, name: str, configs: dict[str, str]) -> None:
@@ -135,88 +129,76 @@ def alter(broker: SteppedBroker, name: str, configs: dict[str, str]) -> None:
 def test_a_setting_holds_for_what_was_sent_after_the_answer(broker: SteppedBroker, by_its_connection: bool) -> None:
     """The owner finds the change and the Produce in the same turn."""
     too_large, client = 10, broker.client()
-    try:
-        broker.create("set", 4)
-        index = broker.owned_by("set", 0)[0]
-        if by_its_connection:
-            client.produce([("set", index, record_batch([bytes(2000)]))])
-            broker.settle()
-        alter(broker, "set", {"max.message.bytes": "1000"})
-        refused = client.produce([("set", index, record_batch([bytes(2000)]))])
+    broker.create("set", 4)
+    index = broker.owned_by("set", 0)[0]
+    if by_its_connection:
+        client.produce([("set", index, record_batch([bytes(2000)]))])
         broker.settle()
-        assert produced(refused) == [(too_large, -1)]
-        alter(broker, "set", {})
-        taken = client.produce([("set", index, record_batch([bytes(2000)]))])
-        broker.settle()
-        assert produced(taken) == [(0, int(by_its_connection))]
-    finally:
-        broker.close()
+    alter(broker, "set", {"max.message.bytes": "1000"})
+    refused = client.produce([("set", index, record_batch([bytes(2000)]))])
+    broker.settle()
+    assert produced(refused) == [(too_large, -1)]
+    alter(broker, "set", {})
+    taken = client.produce([("set", index, record_batch([bytes(2000)]))])
+    broker.settle()
+    assert produced(taken) == [(0, int(by_its_connection))]
 
 
 def test_a_topic_that_is_altered_before_it_is_opened_has_its_last_settings(broker: SteppedBroker) -> None:
     controller, partitions = broker.controller, broker.parts(0).partitions
-    try:
-        controller.create_topics([NewTopic("wide", PARTITIONS)])
-        broker.announce_metadata()
-        partitions.take_metadata()
-        alter(broker, "wide", {"max.message.bytes": "1000"})
-        first, *_ = broker.owned_by("wide", 0)
-        sent = broker.client().produce([("wide", first, record_batch([bytes(2000)]))])
-        broker.settle()
-        assert produced(sent) == [(10, -1)]
-        partitions.changes.finish()
-        logs = [each.log for each in partitions.owned.values() if each.log.directory.name.startswith("wide-")]
-        assert {log.config.max_message_bytes for log in logs} == {1000}
-    finally:
-        broker.close()
+    controller.create_topics([NewTopic("wide", PARTITIONS)])
+    broker.announce_metadata()
+    partitions.take_metadata()
+    alter(broker, "wide", {"max.message.bytes": "1000"})
+    first, *_ = broker.owned_by("wide", 0)
+    sent = broker.client().produce([("wide", first, record_batch([bytes(2000)]))])
+    broker.settle()
+    assert produced(sent) == [(10, -1)]
+    partitions.changes.finish()
+    logs = [each.log for each in partitions.owned.values() if each.log.directory.name.startswith("wide-")]
+    assert {log.config.max_message_bytes for log in logs} == {1000}
 
 
 def test_a_deleted_partition_is_closed_in_slices_and_at_once_if_its_row_is_asked_for(broker: SteppedBroker) -> None:
     """A handler without the deletion forwards records by the row: they are rejected."""
-    try:
-        broker.create("gone", PARTITIONS)
-        broker.settle()
-        partitions, table = broker.parts(0).partitions, broker.context.partitions
-        first, *_, last = (broker.partition("gone", index) for index in broker.owned_by("gone", 0))
-        own = broker.owned_by("gone", 1)[0]
-        broker.delete("gone")
-        partitions.take_metadata()
-        assert [table.state(each.row) for each in (first, last)] == [STATE_OPEN] * 2
-        with mock.patch.object(broker.handler(1), "_refresh_metadata", return_value=False):
-            parts = [("gone", own, record_batch([b"here"])), ("gone", last.index, record_batch([b"stale"]))]
-            sent = broker.client().send(PRODUCE, 7, produce_body(parts, 1), target=1)
-            broker.turn(1)
-        peer_rpc = broker.handler(0)._peer_rpc
-        assert not peer_rpc.take(peer_rpc.receive(), broker.clock.monotonic_ns() + 1)
-        assert table.state(last.row) == STATE_CLOSED
-        assert table.state(first.row) == STATE_OPEN
-        broker.settle()
-        assert [error for error, _ in produced(sent)][1] != 0
-        partitions.changes.finish()
-        assert table.state(first.row) == STATE_CLOSED
-    finally:
-        broker.close()
+    broker.create("gone", PARTITIONS)
+    broker.settle()
+    partitions, table = broker.parts(0).partitions, broker.context.partitions
+    first, *_, last = (broker.partition("gone", index) for index in broker.owned_by("gone", 0))
+    own = broker.owned_by("gone", 1)[0]
+    broker.delete("gone")
+    partitions.take_metadata()
+    assert [table.state(each.row) for each in (first, last)] == [STATE_OPEN] * 2
+    with mock.patch.object(broker.handler(1), "_refresh_metadata", return_value=False):
+        parts = [("gone", own, record_batch([b"here"])), ("gone", last.index, record_batch([b"stale"]))]
+        sent = broker.client().send(PRODUCE, 7, produce_body(parts, 1), target=1)
+        broker.turn(1)
+    peer_rpc = broker.handler(0)._peer_rpc
+    assert not peer_rpc.take(peer_rpc.receive(), broker.clock.monotonic_ns() + 1)
+    assert table.state(last.row) == STATE_CLOSED
+    assert table.state(first.row) == STATE_OPEN
+    broker.settle()
+    assert [error for error, _ in produced(sent)][1] != 0
+    partitions.changes.finish()
+    assert table.state(first.row) == STATE_CLOSED
 
 
 def test_a_topic_that_is_made_again_at_once_has_none_of_its_former_records(broker: SteppedBroker) -> None:
-    try:
-        broker.create("again", 4)
-        index = broker.owned_by("again", 0)[0]
-        broker.client().produce([("again", index, record_batch([b"before"]))])
-        broker.settle()
-        controller, partitions = broker.controller, broker.parts(0).partitions
-        topic = broker.parts(2).metadata.topic("again")
-        assert topic is not None
-        controller.delete_topics([topic])
-        controller.create_topics([NewTopic("again", 4)])
-        broker.announce_metadata()
-        partitions.take_metadata()
-        sent = broker.client().produce([("again", index, record_batch([b"after"]))])
-        broker.settle()
-        assert produced(sent) == [(0, 0)]
-        assert broker.values("again", index) == [b"after"]
-    finally:
-        broker.close()
+    broker.create("again", 4)
+    index = broker.owned_by("again", 0)[0]
+    broker.client().produce([("again", index, record_batch([b"before"]))])
+    broker.settle()
+    controller, partitions = broker.controller, broker.parts(0).partitions
+    topic = broker.parts(2).metadata.topic("again")
+    assert topic is not None
+    controller.delete_topics([topic])
+    controller.create_topics([NewTopic("again", 4)])
+    broker.announce_metadata()
+    partitions.take_metadata()
+    sent = broker.client().produce([("again", index, record_batch([b"after"]))])
+    broker.settle()
+    assert produced(sent) == [(0, 0)]
+    assert broker.values("again", index) == [b"after"]
 
 
 def test_what_is_asked_for_while_steps_are_taken_is_done_too() -> None:
@@ -237,31 +219,28 @@ def test_what_is_sent_waits_until_all_that_was_announced_is_taken_over(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Changes of many topics are applied over several turns; later requests and messages are read after the last."""
-    try:
-        monkeypatch.setattr(metadata_cache, "ELEMENTS_AT_ONCE", 1)
-        handler, partitions = broker.handler(0), broker.parts(0).partitions
-        broker.controller.create_topics([NewTopic(f"many-{number}", 1) for number in range(8)])
-        broker.controller.create_topics([NewTopic("last", 8)])
-        broker.announce_metadata()
-        index = broker.owned_by("last", 0)[0]
-        sent = broker.client().produce([("last", index, record_batch([b"sent"]))])
-        # Simulate a step that uses the whole budget of a turn.
-        real = partitions.take_metadata
-        monkeypatch.setattr(partitions, "take_metadata", lambda _: real(0))
-        turns = 0
-        while not sent_is_taken(broker, sent):
-            assert broker.turn(0)
-            turns += 1
-            assert turns < 100
-            if partitions.is_taking:
-                assert partitions.is_behind
-                assert handler.has_more
-                assert not sent_is_taken(broker, sent)
-        assert turns > 8
-        broker.settle()
-        assert produced(sent) == [(0, 0)]
-    finally:
-        broker.close()
+    monkeypatch.setattr(metadata_cache, "ELEMENTS_AT_ONCE", 1)
+    handler, partitions = broker.handler(0), broker.parts(0).partitions
+    broker.controller.create_topics([NewTopic(f"many-{number}", 1) for number in range(8)])
+    broker.controller.create_topics([NewTopic("last", 8)])
+    broker.announce_metadata()
+    index = broker.owned_by("last", 0)[0]
+    sent = broker.client().produce([("last", index, record_batch([b"sent"]))])
+    # Simulate a step that uses the whole budget of a turn.
+    real = partitions.take_metadata
+    monkeypatch.setattr(partitions, "take_metadata", lambda _: real(0))
+    turns = 0
+    while not sent_is_taken(broker, sent):
+        assert broker.turn(0)
+        turns += 1
+        assert turns < 100
+        if partitions.is_taking:
+            assert partitions.is_behind
+            assert handler.has_more
+            assert not sent_is_taken(broker, sent)
+    assert turns > 8
+    broker.settle()
+    assert produced(sent) == [(0, 0)]
 
 
 def sent_is_taken(broker: SteppedBroker, sent: Sent) -> bool:
@@ -275,32 +254,29 @@ def test_what_there_was_no_room_to_open_is_opened_in_slices_when_there_is(broker
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    try:
-        broker.create("wide", PARTITIONS)
+    broker.create("wide", PARTITIONS)
+    broker.settle()
+    own = broker.owned_by("wide", 0)
+    with mock.patch.object(LogManager, "open", no_room):
+        broker.replace(0)
         broker.settle()
-        own = broker.owned_by("wide", 0)
-        with mock.patch.object(LogManager, "open", no_room):
-            broker.replace(0)
-            broker.settle()
-        partitions = broker.parts(0).partitions
-        rows = {index: broker.partition("wide", index).row for index in own}
-        assert not partitions.owned
-        refused = broker.client().produce([("wide", own[0], record_batch([b"refused"]))])
-        broker.settle(10)
-        assert produced(refused) != [(0, 0)]
-        broker.clock.advance_ms(1_100)
-        with mock.patch.object(broker.handler(0).slices, "turn", return_value=False):
-            broker.turn(0)
-            broker.clock.advance_ms(200)
-            broker.turn(0)
-        assert not partitions.owned
-        assert len(partitions.changes) == len(own)
-        sent = broker.client().produce([("wide", own[-1], record_batch([b"at once"]))])
-        assert partitions.own("wide", own[-1]) is not None
-        assert list(partitions.owned) == [rows[own[-1]]]
-        broker.settle()
-        assert produced(sent) == [(0, 0)]
-        assert set(partitions.owned) == set(rows.values())
-        assert not partitions.changes
-    finally:
-        broker.close()
+    partitions = broker.parts(0).partitions
+    rows = {index: broker.partition("wide", index).row for index in own}
+    assert not partitions.owned
+    refused = broker.client().produce([("wide", own[0], record_batch([b"refused"]))])
+    broker.settle(10)
+    assert produced(refused) != [(0, 0)]
+    broker.clock.advance_ms(1_100)
+    with mock.patch.object(broker.handler(0).slices, "turn", return_value=False):
+        broker.turn(0)
+        broker.clock.advance_ms(200)
+        broker.turn(0)
+    assert not partitions.owned
+    assert len(partitions.changes) == len(own)
+    sent = broker.client().produce([("wide", own[-1], record_batch([b"at once"]))])
+    assert partitions.own("wide", own[-1]) is not None
+    assert list(partitions.owned) == [rows[own[-1]]]
+    broker.settle()
+    assert produced(sent) == [(0, 0)]
+    assert set(partitions.owned) == set(rows.values())
+    assert not partitions.changes

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,8 +26,7 @@ class SilentBell:
 
 
 @pytest.fixture
-def channel(monkeypatch: pytest.MonkeyPatch) -> RequestChannel:
-    monkeypatch.setattr(request_channel, "PEER_RING_BYTES", 1024)
+def channel() -> RequestChannel:
     shape = request_channel.ChannelShape(1, 3, 4096)
     made = RequestChannel(memoryview(bytearray(shape.bytes_needed)), shape)
     made.initialise()
@@ -140,13 +137,12 @@ def test_d04_two_that_ask_each_other_without_end_both_get_their_answers(
     assert answered == [Counter(range(300))] * 2
 
 
+pytestmark = [pytest.mark.stepped({"topic": 8}), pytest.mark.usefixtures("small_rings")]
+
+
 @pytest.fixture
-def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedBroker]:
+def small_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_channel, "PEER_RING_BYTES", 1024)
-    running = SteppedBroker(tmp_path)
-    running.create("topic", 8)
-    yield running
-    running.close()
 
 
 def test_d04_handlers_that_forward_to_each_other_do_not_stand_still(broker: SteppedBroker) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.scheduling import slices, task_queues
-from tests.support import stepped_broker
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
@@ -22,14 +18,9 @@ PARTITIONS = 4
 VERSION = 7
 
 
-@pytest.fixture
-def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedBroker]:
-    monkeypatch.setattr(stepped_broker, "FakeClock", CallClock)
-    made = SteppedBroker(tmp_path, handlers=1, settings={"queued.max.request.bytes": str(16 << 20)})
-    made.create("wide", PARTITIONS)
-    made.settle()
-    yield made
-    made.close()
+pytestmark = pytest.mark.stepped(
+    {"wide": PARTITIONS}, handlers=1, settings={"queued.max.request.bytes": str(16 << 20)}, clock=CallClock
+)
 
 
 def body(parts: int, acks: int = 1) -> bytes:

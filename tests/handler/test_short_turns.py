@@ -16,7 +16,6 @@ from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.scheduling import slices
-from tests.support import stepped_broker
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
 from tests.support.large_requests import Path as ArrayPath
 from tests.support.large_requests import arrays_of, request_with
@@ -37,9 +36,7 @@ ARRAYS = [
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SteppedBroker]:
     directory: Path = tmp_path_factory.mktemp("turns")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stepped_broker, "FakeClock", CallClock)
-        made = SteppedBroker(directory)
+    made = SteppedBroker(directory, clock=CallClock)
     made.create("n1", 4)
     yield made
     made.close()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -54,12 +53,7 @@ class CompactedPartition:
         self.owned.writer.note_removal()
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path)
-    running.create("topic", 1, {"cleanup.policy": "compact"})
-    yield running
-    running.close()
+pytestmark = pytest.mark.stepped({"topic": 1}, configs={"cleanup.policy": "compact"})
 
 
 def after_first_reading(monkeypatch: pytest.MonkeyPatch, row: int, meanwhile: Callable[[], None]) -> None:

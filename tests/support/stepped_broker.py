@@ -142,18 +142,18 @@ class SteppedBroker:
         ring_bytes: int | None = None,
         settings: Mapping[str, str] | None = None,
         most_deaths: int = 1 << 30,
+        clock: type[FakeClock] = FakeClock,
     ) -> None:
         """Deaths here are chosen by a test, and no request's fault: one that they strike is dropped after many."""
         self._most_deaths = most_deaths
-        self.clock = FakeClock(monotonic_ns=1_000_000_000)
+        self.clock = clock(monotonic_ns=1_000_000_000)
         self.config = load(
             None,
             {
                 "log.dirs": str(directory / "data"),
                 "num.io.threads": str(handlers),
                 "num.network.threads": str(processors),
-                # So that ids of several partitions meet in one handler.
-                "offsets.topic.num.partitions": "4",
+                "offsets.topic.num.partitions": "4",  # so that ids of several partitions meet in one handler
                 "queued.max.request.bytes": str(processors * ARENA_BYTES),
                 "request.ring.bytes": str(256 * 1024),
                 "max.partitions": "64",
