@@ -126,9 +126,9 @@ _ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_
 _QUOTAS = "an ip may be a host name; the quota of an unknown name applies to no client, and Kafka rejects it"
 _ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
 _FEATURES = (
-    "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.3 (30), which as in Kafka does "
-    "not go down again; the features of what is not built stay at 0, and so kafka-features upgrade --release-version, "
-    "which wants them all, is refused"
+    "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.4 (33), which as in Kafka does "
+    "not go down again; the levels of eligible.leader.replicas.version, kraft.version and streams.version are stored "
+    "and have no effect"
 )
 _NO_TIERS = "there is no remote storage: local offsets are the log's, offsets of tiers are -1"
 _NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
@@ -172,7 +172,7 @@ API_TABLE: tuple[Api, ...] = (
     _api(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
     _api(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
     _refused(ApiKey.SASL_HANDSHAKE, (0, 1), _SASL),
-    _api(ApiKey.API_VERSIONS, (0, 4), handle_api_versions, is_cacheable=is_api_versions_cacheable),
+    _api(ApiKey.API_VERSIONS, (0, 5), handle_api_versions, is_cacheable=is_api_versions_cacheable),
     _api(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED),
     _api(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics),
     _api(ApiKey.DELETE_RECORDS, (0, 2), handle_delete_records),
@@ -180,8 +180,8 @@ API_TABLE: tuple[Api, ...] = (
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle_offset_for_leader_epoch),
     _api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle_add_partitions_to_txn),
     _api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle_add_offsets_to_txn),
-    _api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), handle_txn_offset_commit),
-    _api(ApiKey.DELETE_GROUPS, (0, 2), handle_delete_groups),
+    _api(ApiKey.TXN_OFFSET_COMMIT, (0, 6), handle_txn_offset_commit),
+    _api(ApiKey.DELETE_GROUPS, (0, 3), handle_delete_groups),
     _api(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
     _api(ApiKey.END_TXN, (0, 5), handle_end_txn),
     _api(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),

@@ -95,7 +95,7 @@ class ErrorCode(IntEnum):
         "The group member's supported protocols are incompatible with those of existing members or first "
         "group member tried to join with empty protocol type or empty protocol list.",
     )
-    INVALID_GROUP_ID = 24, False, "The configured groupId is invalid."
+    INVALID_GROUP_ID = 24, False, "The group id is invalid."
     UNKNOWN_MEMBER_ID = 25, False, "The coordinator is not aware of this member."
     INVALID_SESSION_TIMEOUT = (
         26,
@@ -224,7 +224,7 @@ class ErrorCode(IntEnum):
         "The group member needs to have a valid member id before actually entering a consumer group.",
     )
     PREFERRED_LEADER_NOT_AVAILABLE = 80, True, "The preferred leader was not available."
-    GROUP_MAX_SIZE_REACHED = 81, False, "The consumer group has reached its max size."
+    GROUP_MAX_SIZE_REACHED = 81, False, "The group has reached its maximum size."
     FENCED_INSTANCE_ID = (
         82,
         False,
@@ -342,7 +342,7 @@ class ErrorCode(IntEnum):
     FENCED_STATE_EPOCH = (
         124,
         False,
-        "The share coordinator rejected the request because the share-group state epoch did not match.",
+        "The coordinator rejected the request because the state epoch did not match.",
     )
     INVALID_VOTER_KEY = 125, False, "The voter key doesn't match the receiving replica's key."
     DUPLICATE_VOTER = 126, False, "The voter is already part of the set of voters."
@@ -357,6 +357,17 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The supplied topology epoch is invalid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The supplied topology epoch is outdated."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The limit of share sessions has been reached."
+    GROUP_DELETION_FAILED = (
+        134,
+        False,
+        "DeleteGroups could not complete; see the error message on the per-group result for details.",
+    )
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = (
+        135,
+        False,
+        "The broker could not process the topology description update; see the error message for details.",
+    )
+    CONTROLLER_ID_NOT_REGISTERED = 136, False, "The given controller ID was not registered."
 
 
 def text_of(code: int) -> str:

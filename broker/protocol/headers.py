@@ -8,7 +8,7 @@ ApiVersions.
 
 import re
 import struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, request_header_version, response_header_version
@@ -29,6 +29,10 @@ _START: Final = struct.Struct(
 )
 _LENGTH_BYTES: Final = 2
 _LONGEST_BYTES: Final = 2**15 - 1
+#: The first version of ApiVersions with the client's software.
+SOFTWARE_FROM: Final = 3
+#: The node id of an ApiVersions that is for any node.
+NO_NODE: Final = -1
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _unpack_start = _START.unpack_from
 _pack_int32 = struct.Struct(">i").pack
@@ -77,6 +81,15 @@ def _repaired(text: bytes) -> str:
 def is_valid_software(text: str) -> bool:
     """Return whether a name or version of client software may be shown and counted."""
     return _SOFTWARE.fullmatch(text) is not None
+
+
+def is_valid_api_versions(version: int, request: Any) -> bool:
+    """Return whether ApiVersions has valid client software (`C09`), and both the cluster and the node or neither."""
+    if version < SOFTWARE_FROM:
+        return True
+    software = (request.client_software_name, request.client_software_version)
+    names_cluster, names_node = request.cluster_id is not None, request.node_id != NO_NODE
+    return names_cluster == names_node and all(map(is_valid_software, software))
 
 
 def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:

@@ -61,7 +61,7 @@ class Scene:
 
     def commit(self, member_id: str, generation: int, version: int = 9, *, transactional: bool = False) -> Outcome:
         committer = Committer(GROUP, member_id, None, generation, version, transactional)
-        return validate_commit(self.coordinator.shard, committer)
+        return validate_commit(self.coordinator.shard, committer, lambda: ())
 
     def of_group(self, judge: Callable[[ClassicGroup], int]) -> Outcome:
         return judge(self.coordinator.group) if self.is_there else 69

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
 from rotunda.broker.coordinator.consumer.heartbeat import says_nothing_new
 from rotunda.broker.coordinator.consumer.member import MemberState
 from rotunda.broker.coordinator.consumer.topic_patterns import MOST_WAIT_NS, TopicPatterns
@@ -449,6 +450,23 @@ def test_only_members_of_the_epoch_commit_and_fetch(coordinator: Coordinator) ->
     coordinator.ask(member_id="m2", member_epoch=-1)
     assert commit("", -1) == 0
     assert group.validate_delete() == group.validate_offset_delete() == 0
+
+
+def test_v06_a_member_commits_in_an_older_epoch_what_it_had_by_then(coordinator: Coordinator) -> None:
+    """KIP-1251: it may not have heard of the new epoch yet; a partition that it got later is another matter."""
+    two_members(coordinator)
+    coordinator.ask(member_id="m2", member_epoch=-1)
+    coordinator.ask(member_id="m1", member_epoch=3)
+    for group in (coordinator.consumer_group, coordinator.replayed_group()):
+        assert group.members["m1"].epoch == 4
+
+        def had(epoch: int, *partitions: int, group: ConsumerGroup = group) -> bool:
+            return group.had_partitions("m1", epoch, [(A, each) for each in partitions])
+
+        assert [had(epoch, 0, 1) for epoch in (1, 2, 3)] == [False, True, True]
+        assert [had(3, 0, 2), had(4, 0, 2), had(5, 0)] == [False, True, False]
+        assert not group.had_partitions("m1", 3, [(B, 0)])
+        assert not group.had_partitions("m2", 3, [(A, 2)])
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -9,8 +9,9 @@ import pytest
 
 from rotunda.broker.coordinator.classic.group import ClassicGroup, ClassicMember
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
-from rotunda.broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState
+from rotunda.broker.coordinator.consumer.member import AssignedSince, ClassicMetadata, ConsumerGroupMember, MemberState
 from rotunda.broker.coordinator.consumer.records import (
+    CURRENT_ASSIGNMENT,
     ResolvedRegex,
     current_member_record,
     group_record,
@@ -49,6 +50,7 @@ MEMBER = ConsumerGroupMember(
     state=MemberState.UNREVOKED_PARTITIONS,
     assigned={TOPIC_ID: frozenset({1, 0})},
     pending_revocation={TOPIC_ID: frozenset({2})},
+    assigned_since=(AssignedSince(5, {TOPIC_ID: frozenset({1, 2})}), AssignedSince(7, {TOPIC_ID: frozenset({0})})),
 )
 TRANSACTION = TransactionMetadata(
     producer_id=5,
@@ -204,7 +206,10 @@ def test_consumer_groups_are_written_as_kafka_writes_them() -> None:
     )
     assert current_member_record("g", MEMBER) == (
         b"\0\x08\0\x01g\0\x01m",
-        b"\0\0\0\0\0\x07\0\0\0\x06\x01\x02" + partitions + b"\x02" + TOPIC_ID + b"\x02\0\0\0\x02\0\0",
+        b"\0\0\0\0\0\x07\0\0\0\x06\x01\x02"
+        # The epochs of partitions 0 and 1, and of 2, in a tagged field.
+        + (partitions.removesuffix(b"\0") + b"\x01\0\x09\x03\0\0\0\x07\0\0\0\x05")
+        + (b"\x02" + TOPIC_ID + b"\x02\0\0\0\x02" + b"\x01\0\x05\x02\0\0\0\x05\0"),
     )
     # Without the metadata of a classic member, Kafka writes a null.
     assert member_record("g", MEMBER) == (
@@ -238,6 +243,15 @@ def test_a_member_that_an_older_broker_wrote_without_classic_metadata_speaks_the
     assert isinstance(read, ConsumerGroup)
     assert read.members["m"].classic is None
     assert read.members["m"].topic_names == MEMBER.topic_names
+
+
+def test_v06_partitions_that_an_older_broker_wrote_are_assigned_since_the_members_epoch() -> None:
+    topics = [{"topic_id": TOPIC_ID, "partitions": [0, 2]}]
+    value = {"member_epoch": 7, "previous_member_epoch": 6, "state": 0, "assigned_partitions": topics}
+    record = (CURRENT_ASSIGNMENT.key(group_id="g", member_id="m"), CURRENT_ASSIGNMENT.value(0, value))
+    read = shard_of(member_record("g", MEMBER), record).groups["g"]
+    assert isinstance(read, ConsumerGroup)
+    assert read.members["m"].assigned_since == (AssignedSince(7, {TOPIC_ID: frozenset({0, 2})}),)
 
 
 # ---- transactions ----------------------------------------------------------------------------------------------------

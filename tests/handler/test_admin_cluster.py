@@ -20,7 +20,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.security.session import Session
-from tests.support.admin_cluster import CLUSTER_ID, AdminCluster
+from tests.support.admin_cluster import CLUSTER_ID, LISTENER, AdminCluster
 
 METADATA_VERSIONS = range(14)
 TOPIC_OPERATIONS = 3576
@@ -255,6 +255,35 @@ def test_client_software_must_have_a_proper_name(cluster: AdminCluster, name: st
     """C09: anything but letters, digits, "-" and "." between letters or digits is error 42."""
     fields = {"client_software_name": name, "client_software_version": version}
     assert cluster.call(handle_api_versions, ApiKey.API_VERSIONS, 3, fields).error_code == error
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "error"),
+    [
+        (None, -1, 0),
+        (CLUSTER_ID, 1, 0),
+        (CLUSTER_ID, -1, 42),
+        (None, 1, 42),
+        ("another", 1, 129),
+        (CLUSTER_ID, 2, 129),
+        (CLUSTER_ID, -2, 129),
+    ],
+)
+def test_v01_a_client_learns_that_it_has_reached_another_node(
+    cluster: AdminCluster, cluster_id: str | None, node_id: int, error: int
+) -> None:
+    """KIP-1242. V02: not before it has authenticated."""
+    fields = {
+        "client_software_name": "me",
+        "client_software_version": "1",
+        "cluster_id": cluster_id,
+        "node_id": node_id,
+    }
+    answer = cluster.call(handle_api_versions, ApiKey.API_VERSIONS, 5, fields)
+    assert (answer.error_code, list(answer.api_keys)) == (error, [])
+    cluster.listeners[0] = LISTENER._replace(protocol="SASL_PLAINTEXT")
+    before = cluster.call(handle_api_versions, ApiKey.API_VERSIONS, 5, fields).error_code
+    assert before == (error if error == 42 else 0)
 
 
 def test_producer_ids_are_unique_across_restarts_of_the_controller(cluster: AdminCluster) -> None:

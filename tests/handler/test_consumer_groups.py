@@ -144,8 +144,16 @@ def test_offsets_are_for_members_of_the_epoch(broker: SteppedBroker) -> None:
         [group] = call(broker, broker.client(), OFFSET_FETCH, 9, {"groups": [{**asked, **topics}]}).groups
         return int(group.error_code), group.topics[0].partitions[0].committed_offset if group.topics else -1
 
-    assert [commit(2), commit(1), commit(2, 8)] == [0, 113, 35]
+    assert [commit(2), commit(1), commit(3), commit(2, 8)] == [0, 113, 113, 35]
     assert [fetch(2), fetch(1)[0]] == [(0, 5), 113]
+    # V06: a second member raises the epoch, and the first still has the partition since epoch 2.
+    join(broker, "group", "m2")
+    revoking = heartbeat(broker, broker.client(), group_id="group", member_id="m", member_epoch=2)
+    kept = [{"topic_id": each.topic_id, "partitions": each.partitions} for each in revoking.assignment.topic_partitions]
+    assert 0 in partitions_of(revoking.assignment)
+    revoked = {"group_id": "group", "member_id": "m", "member_epoch": 2, "topic_partitions": kept}
+    assert heartbeat(broker, broker.client(), **revoked).member_epoch == 3
+    assert [commit(2), commit(1), commit(3)] == [0, 113, 0]
 
 
 @pytest.mark.parametrize("broker", [{"group.coordinator.rebalance.protocols": "classic"}], indirect=True)

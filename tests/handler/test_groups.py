@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.support.groups.requests import (
     call,
     committed,
     groups_of,
+    joining,
 )
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import ADD_OFFSETS, TransactionalProducer, answer_of
@@ -40,7 +42,8 @@ def simple(broker: SteppedBroker, group_id: str, offsets: dict[tuple[str, int], 
 
 
 def delete_groups(broker: SteppedBroker, *group_ids: str) -> dict[str, int]:
-    answer = call(broker, broker.client(), DELETE_GROUPS, 2, {"groups_names": list(group_ids)})
+    answer = call(broker, broker.client(), DELETE_GROUPS, 3, {"groups_names": list(group_ids)})
+    assert len({each.group_id for each in answer.results}) == len(answer.results)
     return {each.group_id: int(each.error_code) for each in answer.results}
 
 
@@ -337,11 +340,11 @@ def test_list_in_every_version(broker: SteppedBroker, version: int) -> None:
 
 
 def test_groups_without_members_are_deleted_with_their_offsets(broker: SteppedBroker) -> None:
-    """I42: 68 while there are members, 69 for a missing group; groups of several handlers in one request."""
+    """I42, V08: 68 while there are members, 69 for a missing group; groups of several handlers in one request."""
     full, empty = groups_of(broker, 0, 1)[0], groups_of(broker, 1, 1)[0]
     Member(broker, full).join()
     simple(broker, empty, {PLACES[0]: 1})
-    assert delete_groups(broker, full, empty, "nobody") == {full: 68, empty: 0, "nobody": 69}
+    assert delete_groups(broker, full, empty, "nobody", empty) == {full: 68, empty: 0, "nobody": 69}
     for handler in range(2):
         broker.replace(handler)
     assert set(listed(broker)) == {full}
@@ -437,6 +440,30 @@ def test_a_transaction_commits_only_what_its_member_may(broker: SteppedBroker, p
     assert txn_commit(broker, producer, "group", 5, **who | {"member_id": "nobody"}) == [25]
     assert txn_commit(broker, producer, "group", 5, **who | {"group_instance_id": "i"}) == [25]
     assert txn_commit(broker, producer, "group", 5, **who) == [0]
+    end(broker, producer, commit=True)
+    assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
+
+
+def test_v05_a_transaction_of_a_consumer_group_hears_what_was_wrong(
+    broker: SteppedBroker, producer: TransactionalProducer
+) -> None:
+    """KIP-1319: from version 6 on topics have ids, and errors are no longer ILLEGAL_GENERATION alone."""
+    topic_id = broker.parts(0).metadata.topic("topic").topic_id
+    joined = call(broker, broker.client(), 68, 1, joining("group", "m"))
+    who = {"member_id": "m", "generation_id_or_member_epoch": joined.member_epoch}
+
+    def commit(version: int, group: str = "group", ids: Sequence[bytes] = (topic_id,), **fields: Any) -> list[int]:
+        parts = [{"partition_index": index, "committed_offset": 5} for index in (0, 99)]
+        topics = [{"name": "topic", "topic_id": each, "partitions": parts} for each in ids]
+        return txn_commit(broker, producer, group, 5, version, topics=topics, **who | fields)
+
+    older, newer = ({"generation_id_or_member_epoch": joined.member_epoch + step} for step in (-1, 1))
+    for group in ("group", "nobody"):
+        add_offsets(broker, producer, group)
+    assert [commit(5, **older), commit(6, **older)] == [[22, 3], [113, 3]]
+    assert [commit(5, **newer), commit(6, **newer)] == [[22, 3], [113, 3]]
+    assert [commit(5, "nobody"), commit(6, "nobody")] == [[22, 3], [69, 3]]
+    assert commit(6, ids=(b"?" * 16, topic_id)) == [100, 100, 0, 3], "V04"
     end(broker, producer, commit=True)
     assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
 

@@ -13,21 +13,21 @@ from rotunda.broker.metadata.features import SUPPORTED_FEATURES
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.headers import is_valid_software
+from rotunda.broker.protocol.headers import NO_NODE, is_valid_api_versions
+from rotunda.broker.security.session import ANONYMOUS_USER
 
-_SOFTWARE_FROM: Final = 3
 _ZERO_FEATURE_MINIMUM_FROM: Final = 4
 
 
 def handle_api_versions(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]:
     """Return the supported APIs and the levels of features (KIP-584).
 
-    INVALID_REQUEST for an unacceptable name of client software (``C09``).
+    INVALID_REQUEST for an invalid request (``C09``), REBOOTSTRAP_REQUIRED for another cluster or node (KIP-1242).
     """
-    if request.api_version >= _SOFTWARE_FROM:
-        for text in (body.client_software_name, body.client_software_version):
-            if not is_valid_software(text):
-                return {"error_code": ErrorCode.INVALID_REQUEST}
+    if not is_valid_api_versions(request.api_version, body):
+        return {"error_code": ErrorCode.INVALID_REQUEST}
+    if _is_for_another(request, broker, body):
+        return {"error_code": ErrorCode.REBOOTSTRAP_REQUIRED}
     # Older clients reject a minimum level of 0 (KAFKA-17011), so they get 1.
     least = 0 if request.api_version >= _ZERO_FEATURE_MINIMUM_FROM else 1
     metadata = broker.metadata
@@ -45,6 +45,16 @@ def handle_api_versions(request: Request, broker: BrokerContext, body: Any) -> d
             if level > 0
         ],
     }
+
+
+def _is_for_another(request: Request, broker: BrokerContext, body: Any) -> bool:
+    """Return whether a client expects another cluster or node here. Before authentication it learns nothing of it."""
+    if body.node_id == NO_NODE:
+        return False
+    listener = broker.listeners[request.listener]
+    if listener.protocol.startswith("SASL") and request.session.user == ANONYMOUS_USER:
+        return False
+    return bool(body.cluster_id != broker.cluster_id or body.node_id != broker.metadata.broker_config.node_id)
 
 
 def unsupported_version_response(correlation_id: int, least: int, greatest: int) -> bytes:

@@ -32,6 +32,7 @@ from rotunda.broker.security.acl.checks import refusal
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.coordinator.records import Record
+    from rotunda.broker.metadata.metadata_cache import TopicInfo
     from rotunda.broker.security.session import Session
 
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
@@ -185,7 +186,10 @@ def judge_commit(broker: BrokerContext, version: int, request: Any) -> Validated
         shard = groups.shard_of(group_id)
     except ApiError as failure:
         return _refused(broker, version, topics, failure.code)
-    error = validate_commit(shard, committer_of(request, version))
+    by_id = version >= TOPIC_ID_FROM
+    error = validate_commit(
+        shard, committer_of(request, version), lambda: existing_partitions(broker, topics, by_id=by_id)
+    )
     if error:
         return _refused(broker, version, topics, error)
     group = shard.groups[group_id]
@@ -195,13 +199,12 @@ def judge_commit(broker: BrokerContext, version: int, request: Any) -> Validated
     retention_ms = request.retention_time_ms
     expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else min(now_ms + retention_ms, _LAST_MS)
     time = CommitTime(now_ms, expire_ms, metadata.broker_config.offset_metadata_max_bytes)
-    by_id = version >= TOPIC_ID_FROM
     records: list[Record] = []
     answered = []
     row, first_error, partitions = -1, 0, 0
     for asked in topics:
         parts = asked.partitions
-        topic = metadata.topic_by_id(asked.topic_id) if by_id else metadata.topic(asked.name)
+        topic = find_topic(broker, asked, by_id=by_id)
         if not parts:
             continue
         if topic is None:
@@ -218,6 +221,21 @@ def judge_commit(broker: BrokerContext, version: int, request: Any) -> Validated
     if not records:
         drop_unused(shard, group_id)
     return ValidatedCommit({"topics": answered}, first_error, shard, records, row, partitions)
+
+
+def find_topic(broker: BrokerContext, asked: Any, *, by_id: bool) -> TopicInfo | None:
+    """Return the topic that a commit names, by its id or its name; None if it does not exist."""
+    return broker.metadata.topic_by_id(asked.topic_id) if by_id else broker.metadata.topic(asked.name)
+
+
+def existing_partitions(broker: BrokerContext, topics: Sequence[Any], *, by_id: bool) -> Iterator[tuple[bytes, int]]:
+    """Yield the existing partitions of a commit."""
+    for asked in topics:
+        topic = find_topic(broker, asked, by_id=by_id)
+        if topic is not None:
+            for part in asked.partitions:
+                if 0 <= part.partition_index < len(topic.partitions):
+                    yield topic.topic_id, part.partition_index
 
 
 def committer_of(request: Any, version: int) -> Committer:
@@ -238,11 +256,11 @@ def _refused_topic(topic: Any, error: int) -> dict[str, Any]:
 
 def _refused(broker: BrokerContext, version: int, topics: Sequence[Any], error: int) -> ValidatedCommit:
     """Return the group's error for every existing partition, and an unknown-topic error for the others."""
-    metadata, by_id = broker.metadata, version >= TOPIC_ID_FROM
+    by_id = version >= TOPIC_ID_FROM
     answered = []
     row, partitions, first_error = -1, 0, 0
     for asked in topics:
-        topic = metadata.topic_by_id(asked.topic_id) if by_id else metadata.topic(asked.name)
+        topic = find_topic(broker, asked, by_id=by_id)
         count = 0 if topic is None else len(topic.partitions)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answers: list[dict[str, int]] = []

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.apis.context import BrokerContext
-from rotunda.broker.apis.groups.offset_commit import is_long, merge_topics, portions_of
+from rotunda.broker.apis.groups.offset_commit import (
+    existing_partitions,
+    find_topic,
+    is_long,
+    merge_topics,
+    portions_of,
+)
 from rotunda.broker.apis.transactions.transaction_errors import for_offsets
 from rotunda.broker.coordinator.offsets.commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
 from rotunda.broker.errors import ApiError
@@ -21,9 +27,12 @@ from rotunda.broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.records import Record
+    from rotunda.broker.metadata.metadata_cache import TopicInfo
 
 #: From this version on the first commit adds the partition to the transaction.
-_ADDED_FROM = 5
+_ADDED_FROM: Final = 5
+#: From this version on topics have ids instead of names (KIP-1319), and clients know STALE_MEMBER_EPOCH.
+_TOPIC_ID_FROM: Final = 6
 
 
 def handle_txn_offset_commit(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
@@ -36,12 +45,15 @@ def handle_txn_offset_commit(request: Request, broker: BrokerContext, body: Any)
 def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Commit the offsets that the client is authorized for, and reject the others."""
     answers, taken = [], []
-    for topic in body.topics:
-        error = broker.access.refusal(request, ResourceType.TOPIC, topic.name)
+    for asked in body.topics:
+        topic = _find(request, broker, asked)
+        # Unknown ids are rejected later.
+        name = asked.name if topic is None else topic.name
+        error = broker.access.refusal(request, ResourceType.TOPIC, name) if name else 0
         if not error:
-            taken.append(topic)
-        elif topic.partitions:
-            answers.append(_topic(topic.name, [(each.partition_index, error) for each in topic.partitions]))
+            taken.append(asked)
+        elif asked.partitions:
+            answers.append(_topic(asked, [(each.partition_index, error) for each in asked.partitions]))
     if not taken:
         return {"topics": answers}
     response = _taken(request, broker, body.replaced(topics=tuple(taken)))
@@ -64,20 +76,20 @@ def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
 
 
 def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred:
-    if not any(_is_there(broker, topic.name, each) for topic in body.topics for each in topic.partitions):
-        return _refused(broker, body, 0)
+    if not any(existing_partitions(broker, body.topics, by_id=_is_by_id(request))):
+        return _refused(request, broker, body, 0)
     if not body.group_id:
-        return _refused(broker, body, ErrorCode.INVALID_GROUP_ID)
+        return _refused(request, broker, body, ErrorCode.INVALID_GROUP_ID)
     try:
         shard = broker.coordinators.groups.shard_of(body.group_id)
     except ApiError as failure:
-        return _refused(broker, body, failure.code)
+        return _refused(request, broker, body, failure.code)
     deferred = Deferred()
 
     def verified(errors: Sequence[int]) -> None:
         error = next((error for error in errors if error), 0)
         if error:
-            deferred.complete(_refused(broker, body, for_offsets(error, request)))
+            deferred.complete(_refused(request, broker, body, for_offsets(error, request)))
         else:
             _commit(request, broker, body, deferred)
 
@@ -108,23 +120,28 @@ def _commit(request: Request, broker: BrokerContext, body: Any, deferred: Deferr
     )
     try:
         shard = broker.coordinators.groups.shard_of(group_id)
-        error = validate_commit(shard, committer)
+        error = validate_commit(
+            shard, committer, lambda: existing_partitions(broker, body.topics, by_id=_is_by_id(request))
+        )
     except ApiError as failure:
         error = failure.code
     if error:
-        deferred.complete(
-            _refused(broker, body, ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error)
-        )
+        if error == ErrorCode.STALE_MEMBER_EPOCH and not _is_by_id(request):
+            error = ErrorCode.ILLEGAL_GENERATION
+        deferred.complete(_refused(request, broker, body, error))
         return
     time = CommitTime(broker.clock.wall_ms(), most_metadata=broker.metadata.broker_config.offset_metadata_max_bytes)
     records: list[Record] = []
     topics = []
     for asked in body.topics:
-        topic = broker.metadata.topic(asked.name)
-        place = (asked.name, bytes(16), 0) if topic is None else (topic.name, topic.topic_id, len(topic.partitions))
-        if asked.partitions:
+        topic = _find(request, broker, asked)
+        if topic is None and asked.partitions:
+            error = _unknown_topic(request)
+            topics.append(_topic(asked, [(each.partition_index, error) for each in asked.partitions]))
+        elif topic is not None and asked.partitions:
+            place = (topic.name, topic.topic_id, len(topic.partitions))
             answers, _ = take_commit(shard, group_id, place, asked.partitions, time, records, body.producer_id)
-            topics.append({"name": asked.name, "partitions": answers})
+            topics.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": answers})
     response = {"topics": topics}
     if not records:
         drop_unused(shard, group_id)
@@ -133,30 +150,38 @@ def _commit(request: Request, broker: BrokerContext, body: Any, deferred: Deferr
     producer = (body.producer_id, body.producer_epoch)
     shard.append(
         records,
-        lambda error: deferred.complete(_refused(broker, body, error) if error else response),
+        lambda error: deferred.complete(_refused(request, broker, body, error) if error else response),
         producer,
     )
 
 
-def _is_there(broker: BrokerContext, topic: str, each: Any) -> bool:
-    return broker.metadata.partition(topic, each.partition_index) is not None
+def _is_by_id(request: Request) -> bool:
+    return request.api_version >= _TOPIC_ID_FROM
 
 
-def _refused(broker: BrokerContext, body: Any, error: int) -> dict[str, Any]:
-    """Return a response with the error, except for unknown partitions, which have their own."""
+def _find(request: Request, broker: BrokerContext, asked: Any) -> TopicInfo | None:
+    return find_topic(broker, asked, by_id=_is_by_id(request))
+
+
+def _unknown_topic(request: Request) -> int:
+    return ErrorCode.UNKNOWN_TOPIC_ID if _is_by_id(request) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _refused(request: Request, broker: BrokerContext, body: Any, error: int) -> dict[str, Any]:
+    """Return a response with the error, except for unknown topics and partitions, which have their own."""
     topics = []
-    for topic in body.topics:
+    for asked in body.topics:
+        topic = _find(request, broker, asked)
+        count = 0 if topic is None else len(topic.partitions)
+        unknown = _unknown_topic(request) if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         parts = [
-            (
-                each.partition_index,
-                int(error if _is_there(broker, topic.name, each) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            )
-            for each in topic.partitions
+            (each.partition_index, error if 0 <= each.partition_index < count else unknown) for each in asked.partitions
         ]
         if parts:
-            topics.append(_topic(topic.name, parts))
+            topics.append(_topic(asked, parts))
     return {"topics": topics}
 
 
-def _topic(name: str, parts: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    return {"name": name, "partitions": [{"partition_index": index, "error_code": error} for index, error in parts]}
+def _topic(asked: Any, parts: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    answers = [{"partition_index": index, "error_code": int(error)} for index, error in parts]
+    return {"name": asked.name, "topic_id": asked.topic_id, "partitions": answers}

@@ -17,7 +17,13 @@ from rotunda.broker.coordinator.classic.group import ClassicGroup, ClassicMember
 from rotunda.broker.coordinator.consumer.assignment import Assignment, assignment_of
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
 from rotunda.broker.coordinator.consumer.heartbeat import dynamic_member
-from rotunda.broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState, Report
+from rotunda.broker.coordinator.consumer.member import (
+    AssignedSince,
+    ClassicMetadata,
+    ConsumerGroupMember,
+    MemberState,
+    Report,
+)
 from rotunda.broker.coordinator.consumer.sessions import Cluster, Sessions
 from rotunda.broker.coordinator.consumer.target_assignment import Topics
 from rotunda.broker.coordinator.consumer.update import GroupUpdate
@@ -323,4 +329,5 @@ def _consumer_member(member: ClassicMember, epoch: int, assigned: Assignment) ->
         epoch=epoch,
         previous_epoch=epoch,
         assigned=assigned,
+        assigned_since=(AssignedSince(epoch, assigned),) if assigned else (),
     )

@@ -7,7 +7,7 @@ assignment is required; ``assignment_epoch`` is the epoch of the current one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -128,6 +128,13 @@ class ConsumerGroup:
         if not transactional and member.classic is None and api_version < _FIRST_COMMIT_WITH_EPOCH:
             return ErrorCode.UNSUPPORTED_VERSION
         return _epoch_error(member, generation)
+
+    def had_partitions(self, member_id: str, epoch: int, partitions: Iterable[tuple[bytes, int]]) -> bool:
+        """Return whether a member holds all of these since an epoch older than its own or before (KIP-1251)."""
+        member = self.members.get(member_id)
+        if member is None or epoch > member.epoch:
+            return False
+        return all(member.had(topic_id, partition, epoch) for topic_id, partition in partitions)
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> int:
         """Return the error of an OffsetFetch by a member in its epoch, or by no member."""

@@ -8,7 +8,7 @@ ones.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -45,6 +45,13 @@ class ClassicMetadata(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
 
+class AssignedSince(NamedTuple):
+    """The held partitions that a member was assigned at one epoch (KIP-1251)."""
+
+    epoch: int
+    partitions: Assignment
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
     """The state of a member in the log."""
@@ -67,11 +74,28 @@ class ConsumerGroupMember:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=lambda: NO_PARTITIONS)
     pending_revocation: Assignment = field(default_factory=lambda: NO_PARTITIONS)
+    #: The held partitions by the epoch of their assignment, in order of epochs.
+    assigned_since: tuple[AssignedSince, ...] = ()
 
     @property
     def held(self) -> Assignment:
         """The partitions reserved for this member: assigned, or not revoked yet."""
         return union(self.assigned, self.pending_revocation) if self.pending_revocation else self.assigned
+
+    def had(self, topic_id: bytes, partition: int, epoch: int) -> bool:
+        """Return whether it holds a partition that was already assigned to it at this epoch."""
+        return any(
+            since.epoch <= epoch and partition in since.partitions.get(topic_id, ()) for since in self.assigned_since
+        )
+
+    def epochs_of(self, topic_id: bytes, partitions: Sequence[int]) -> Sequence[int]:
+        """Return the epoch at which each held partition of a topic was assigned."""
+        if len(self.assigned_since) == 1:
+            return (self.assigned_since[0].epoch,) * len(partitions)
+        epochs = {
+            partition: since.epoch for since in self.assigned_since for partition in since.partitions.get(topic_id, ())
+        }
+        return [epochs[partition] for partition in partitions]
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Return whether it has all of its target as of this epoch."""
@@ -163,5 +187,18 @@ def _moved_to(
         state=state,
         assigned=assigned,
         pending_revocation=pending,
+        assigned_since=since_after(member, epoch, assigned, pending),
     )
     return member if moved == member else moved
+
+
+def since_after(
+    member: ConsumerGroupMember, epoch: int, assigned: Assignment, pending: Assignment
+) -> tuple[AssignedSince, ...]:
+    """Return the epochs of a member's partitions after a step: a partition that it revoked and gets again is new."""
+    kept = union(intersection(assigned, member.assigned), pending)
+    layers = [(since, intersection(since.partitions, kept)) for since in member.assigned_since]
+    epochs = {since.epoch: partitions for since, partitions in layers if partitions}
+    if new := difference(assigned, kept):
+        epochs[epoch] = union(epochs.get(epoch, NO_PARTITIONS), new)
+    return tuple(AssignedSince(each, epochs[each]) for each in sorted(epochs))

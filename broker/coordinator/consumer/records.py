@@ -6,7 +6,6 @@ brokers wrote instead, is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -66,7 +65,8 @@ def target_record(group_id: str, assignment_epoch: int) -> Record:
 
 def target_member_record(group_id: str, member_id: str, assignment: Assignment) -> Record:
     key = TARGET_ASSIGNMENT_MEMBER.key(group_id=group_id, member_id=member_id)
-    return key, TARGET_ASSIGNMENT_MEMBER.value(0, {"topic_partitions": _topics(_TARGET_TOPIC, assignment)})
+    topics = [_TARGET_TOPIC(topic_id=each, partitions=_in_order(assignment[each])) for each in sorted(assignment)]
+    return key, TARGET_ASSIGNMENT_MEMBER.value(0, {"topic_partitions": topics})
 
 
 def current_member_record(group_id: str, member: ConsumerGroupMember) -> Record:
@@ -74,8 +74,8 @@ def current_member_record(group_id: str, member: ConsumerGroupMember) -> Record:
         "member_epoch": member.epoch,
         "previous_member_epoch": member.previous_epoch,
         "state": member.state,
-        "assigned_partitions": _topics(_CURRENT_TOPIC, member.assigned),
-        "partitions_pending_revocation": _topics(_CURRENT_TOPIC, member.pending_revocation),
+        "assigned_partitions": _current_topics(member, member.assigned),
+        "partitions_pending_revocation": _current_topics(member, member.pending_revocation),
     }
     key = CURRENT_ASSIGNMENT.key(group_id=group_id, member_id=member.member_id)
     return key, CURRENT_ASSIGNMENT.value(0, value)
@@ -101,10 +101,14 @@ def group_tombstones(group_id: str) -> list[Record]:
     return [(each.key(group_id=group_id), None) for each in (TARGET_ASSIGNMENT, GROUP_METADATA)]
 
 
-def _topics(topic_class: Callable[..., Structure], assignment: Assignment) -> list[Structure]:
-    return [
-        topic_class(topic_id=topic_id, partitions=_in_order(assignment[topic_id])) for topic_id in sorted(assignment)
-    ]
+def _current_topics(member: ConsumerGroupMember, assignment: Assignment) -> list[Structure]:
+    """Return partitions that a member holds, each with the epoch of its assignment (KIP-1251)."""
+    topics = []
+    for topic_id in sorted(assignment):
+        partitions = _in_order(assignment[topic_id])
+        epochs = member.epochs_of(topic_id, partitions)
+        topics.append(_CURRENT_TOPIC(topic_id=topic_id, partitions=partitions, assignment_epochs=epochs))
+    return topics
 
 
 @lru_cache(4096)

@@ -6,12 +6,19 @@ Pure. A partly compacted log may have combinations of records that never existed
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
 from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, assignment_of
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
-from rotunda.broker.coordinator.consumer.member import LEAVE_EPOCH, ClassicMetadata, ConsumerGroupMember, MemberState
+from rotunda.broker.coordinator.consumer.member import (
+    LEAVE_EPOCH,
+    AssignedSince,
+    ClassicMetadata,
+    ConsumerGroupMember,
+    MemberState,
+)
 from rotunda.broker.coordinator.consumer.records import (
     CURRENT_ASSIGNMENT,
     GROUP_METADATA,
@@ -70,6 +77,7 @@ def _apply_target_member(group: ConsumerGroup, key: Any, value: Any) -> None:
 def _apply_current_assignment(group: ConsumerGroup, key: Any, value: Any) -> None:
     member = _member(group, key.member_id)
     if value is not None:
+        topics = (*value.assigned_partitions, *value.partitions_pending_revocation)
         member = replace(
             member,
             epoch=value.member_epoch,
@@ -77,6 +85,7 @@ def _apply_current_assignment(group: ConsumerGroup, key: Any, value: Any) -> Non
             state=MemberState(value.state),
             assigned=_assignment(value.assigned_partitions),
             pending_revocation=_assignment(value.partitions_pending_revocation),
+            assigned_since=_assigned_since(topics, value.member_epoch),
         )
     elif key.member_id in group.members:
         member = replace(
@@ -86,6 +95,7 @@ def _apply_current_assignment(group: ConsumerGroup, key: Any, value: Any) -> Non
             state=MemberState.STABLE,
             assigned=NO_PARTITIONS,
             pending_revocation=NO_PARTITIONS,
+            assigned_since=(),
         )
     else:
         return
@@ -102,6 +112,21 @@ def _apply_regex(group: ConsumerGroup, key: Any, value: Any) -> None:
 
 def _member(group: ConsumerGroup, member_id: str) -> ConsumerGroupMember:
     return group.members.get(member_id) or ConsumerGroupMember(member_id)
+
+
+def _assigned_since(topics: Iterable[Any], member_epoch: int) -> tuple[AssignedSince, ...]:
+    """Return the partitions by the epoch of their assignment; that of the member in records without it."""
+    found: dict[int, list[tuple[bytes, Iterable[int]]]] = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs or ()
+        if len(epochs) != len(topic.partitions):
+            epochs = (member_epoch,) * len(topic.partitions)
+        by_epoch: dict[int, list[int]] = {}
+        for partition, epoch in zip(topic.partitions, epochs, strict=True):
+            by_epoch.setdefault(epoch, []).append(partition)
+        for epoch, partitions in by_epoch.items():
+            found.setdefault(epoch, []).append((topic.topic_id, partitions))
+    return tuple(AssignedSince(epoch, assignment_of(found[epoch])) for epoch in sorted(found))
 
 
 def _assignment(topics: Any) -> Assignment:

@@ -30,6 +30,7 @@ from rotunda.broker.coordinator.consumer.member import (
     Report,
     Target,
     reconcile,
+    since_after,
 )
 from rotunda.broker.coordinator.consumer.records import (
     ResolvedRegex,
@@ -146,7 +147,13 @@ class GroupUpdate:
 
     def leave_for_a_while(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
         """Mark a static member as absent; its target is reserved until it rejoins or its session expires."""
-        left = replace(member, epoch=LEAVE_STATIC_EPOCH, state=MemberState.STABLE, pending_revocation=NO_PARTITIONS)
+        left = replace(
+            member,
+            epoch=LEAVE_STATIC_EPOCH,
+            state=MemberState.STABLE,
+            pending_revocation=NO_PARTITIONS,
+            assigned_since=since_after(member, LEAVE_STATIC_EPOCH, member.assigned, NO_PARTITIONS),
+        )
         self._group.put_member(left)
         self.records.append(current_member_record(self._group.group_id, left))
         return left

@@ -6,11 +6,12 @@ response is sent when they are committed. A commit in a transaction is pending u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rotunda.broker.coordinator.classic.group import ClassicGroup
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
 from rotunda.broker.coordinator.offsets.offset_records import numbered_offset_value, offset_key_prefix, offset_value
 from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.coordinator.records import Record
 
+#: The first versions of OffsetCommit and TxnOffsetCommit whose clients know this error.
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
+_GROUP_ID_NOT_FOUND_FROM_TXN: Final = 6
+_WRONG_EPOCH: Final = (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
 
 #: Most bytes of the records of one request without their texts, and the size of one record's value.
 _MOST_BYTES: Final = 16 << 20
@@ -64,6 +68,9 @@ class CommitTime(NamedTuple):
     """In UTF-16 units, as Kafka counts."""
 
 
+#: The existing partitions of a commit, by topic id; called only if the member's epoch is an older one.
+Partitions = Callable[[], Iterable[tuple[bytes, int]]]
+
 #: (name, id, number of partitions)
 Topic = tuple[str, bytes, int]
 
@@ -86,16 +93,22 @@ class RepeatedCommit:
         )
 
 
-def validate_commit(shard: GroupShard, committer: Committer) -> int:
-    """Return the error of a commit. A commit without a member creates its group."""
+def validate_commit(shard: GroupShard, committer: Committer, partitions: Partitions) -> int:
+    """Return the error of a commit. A commit without a member creates its group.
+
+    A member may commit in an older epoch if all partitions were assigned to it by then (KIP-1251).
+    """
     group_id, member_id, instance_id, generation, api_version, transactional = committer
     group = shard.groups.get(group_id)
     if group is None:
         if generation >= 0:
-            new_enough = api_version >= _GROUP_ID_NOT_FOUND_FROM and not transactional
-            return ErrorCode.GROUP_ID_NOT_FOUND if new_enough else ErrorCode.ILLEGAL_GENERATION
+            least = _GROUP_ID_NOT_FOUND_FROM_TXN if transactional else _GROUP_ID_NOT_FOUND_FROM
+            return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= least else ErrorCode.ILLEGAL_GENERATION
         group = shard.groups[group_id] = ClassicGroup(group_id)
-    return group.validate_offset_commit(member_id, instance_id, generation, api_version, transactional=transactional)
+    error = group.validate_offset_commit(member_id, instance_id, generation, api_version, transactional=transactional)
+    if error not in _WRONG_EPOCH or not isinstance(group, ConsumerGroup):
+        return error
+    return 0 if group.had_partitions(member_id, generation, partitions()) else error
 
 
 def drop_unused(shard: GroupShard, group_id: str) -> None:

@@ -16,7 +16,7 @@ from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.headers import is_valid_software, parse_header
+from rotunda.broker.protocol.headers import is_valid_api_versions, parse_header
 from rotunda.broker.security.sasl.listener import SaslListener
 from rotunda.broker.security.sasl.mechanism import INVALID_CREDENTIALS, SaslFailed, SaslServer
 from rotunda.broker.security.session import MOST_USER_BYTES
@@ -24,8 +24,7 @@ from rotunda.broker.security.session import MOST_USER_BYTES
 _API_VERSIONS, _HANDSHAKE, _AUTHENTICATE = ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE
 _HANDSHAKE_VERSIONS: Final = range(2)
 _AUTHENTICATE_VERSIONS: Final = range(3)
-_NEWEST_API_VERSIONS: Final = 4
-_SOFTWARE_FROM: Final = 3
+_NEWEST_API_VERSIONS: Final = 5
 _NS_PER_MS: Final = 1_000_000
 
 #: Minimum interval between two re-authentications.
@@ -265,9 +264,7 @@ def _is_answered_well(frame: bytes, version: int, offset: int) -> bool:
     if not 0 <= version <= _NEWEST_API_VERSIONS:
         return False
     request = codec.decode(_API_VERSIONS, version, frame, offset, len(frame))
-    return version < _SOFTWARE_FROM or (
-        is_valid_software(request.client_software_name) and is_valid_software(request.client_software_version)
-    )
+    return is_valid_api_versions(version, request)
 
 
 def _illegal_state(api_key: int, version: int, correlation_id: int) -> bytes:

@@ -56,9 +56,9 @@ def token(text: str = "\0alice\0secret", version: int = 2) -> bytes:
     return frame(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=text.encode())
 
 
-def versions(version: int = 3, name: str = "me") -> bytes:
-    fields = {"client_software_name": name, "client_software_version": "1"} if version > 2 else {}
-    plain = frame(ApiKey.API_VERSIONS, min(version, 4), **fields)
+def versions(version: int = 3, name: str = "me", **fields: Any) -> bytes:
+    fields |= {"client_software_name": name, "client_software_version": "1"} if version > 2 else {}
+    plain = frame(ApiKey.API_VERSIONS, min(version, 5), **fields)
     return plain[:2] + version.to_bytes(2, "big") + plain[4:]
 
 
@@ -93,6 +93,7 @@ def test_c11_api_versions_is_passed_on_once_and_again_after_an_error_or_when_it_
     one = begun()
     assert one.take(versions(name="-"), 0, 1) == Step(passes_on=True)
     assert one.take(versions(version=17), 1, 1) == Step(passes_on=True)
+    assert one.take(versions(5, cluster_id="c"), 1, 1) == Step(passes_on=True), "V02: without a node"
     assert one.take(versions(), 2, 1) == Step(passes_on=True)
     assert one.take(versions(), 2, 2) == Step(passes_on=True), "it has not been sent"
     step = one.take(versions(), 3, 3)

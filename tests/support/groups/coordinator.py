@@ -194,10 +194,19 @@ class Coordinator:
 
     def replayed(self) -> dict[str, Any]:
         """Return the consumer groups of a coordinator that replays the log now."""
+        return described(self._replayed_shard())
+
+    def replayed_group(self) -> ConsumerGroup:
+        """Return the consumer group of these tests in a coordinator that replays the log now."""
+        group = self._replayed_shard().groups[GROUP]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    def _replayed_shard(self) -> GroupShard:
         shard = GroupShard(self.log, RECORDS, self._loaded)
         for record in self.committed:
             _take(shard, record)
-        return described(shard)
+        return shard
 
     # ---- requests of the new protocol --------------------------------------------------------------------------------
 
