@@ -2,8 +2,8 @@
 
 A feature's finalized level is the one that every process uses (KIP-584): `transaction.version` 2 is the transaction
 protocol of KIP-890, `group.version` 1 the consumer group protocol of KIP-848. `metadata.version` shows clients the
-Kafka release of the APIs (KIP-778); no process depends on it. Pure; the controller validates with it, and every process
-decodes the stored levels with it.
+Kafka release of the APIs (KIP-778); from `ADDRESS_RANGES_FROM` on ACLs may have ranges of addresses. Pure; the
+controller validates with it, and every process decodes the stored levels with it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 
+#: The first metadata.version with ranges of addresses as hosts of ACLs (KIP-1276): 4.4-IV1.
+ADDRESS_RANGES_FROM = 32
+
 
 class Feature(NamedTuple):
     """One feature: the supported levels, and the default of a cluster without a stored level."""
@@ -39,9 +42,13 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = MappingProxyType(
         feature.name: feature
         for feature in (
             Feature(GROUP_VERSION, least=0, greatest=1, default=1),
-            # 3.3-IV3, the least that Kafka 4 can work at, to 4.3-IV0.
-            Feature(METADATA_VERSION, least=7, greatest=30, default=30),
+            # 3.3-IV3, the least that Kafka 4 can work at, to 4.4-IV2.
+            Feature(METADATA_VERSION, least=7, greatest=33, default=33),
             Feature(TRANSACTION_VERSION, least=0, greatest=2, default=2),
+            # Levels without effect: a partition has one replica, the metadata one writer, and streams groups are off.
+            Feature("eligible.leader.replicas.version", least=0, greatest=1, default=0),
+            Feature("kraft.version", least=0, greatest=1, default=0),
+            Feature("streams.version", least=0, greatest=1, default=0),
         )
     }
 )
@@ -49,10 +56,7 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = MappingProxyType(
 #: Features of Kafka that can only be off here, with the reason.
 _STAY_OFF: Mapping[str, str] = MappingProxyType(
     {
-        "kraft.version": "the metadata has one writer and no voters to add or remove",
-        "eligible.leader.replicas.version": "a partition has one replica",
         "share.version": "share groups are not built",
-        "streams.version": "streams groups are not built",
     }
 )
 

@@ -21,6 +21,8 @@ from tests.support.wire_client import WireClient
 
 #: The administrator's address, and that of the tested client.
 ADMIN, CLIENT = "127.0.0.1", "127.0.0.2"
+#: An ACL's host that includes the client but not the administrator (V12).
+CLIENT_RANGE = "127.0.0.3/31"
 USER = "User:ANONYMOUS"
 
 ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
@@ -52,8 +54,8 @@ CLIENTS = [
     acl(TOPIC, "seen", LITERAL, CLIENT, DESCRIBE),
     acl(GROUP, "seen-group", LITERAL, CLIENT, DESCRIBE),
     acl(TRANSACTIONAL_ID, "seen-tx", LITERAL, CLIENT, DESCRIBE),
-    acl(TOPIC, "mixed", LITERAL, CLIENT, ALL),
-    acl(TOPIC, "mixed", LITERAL, CLIENT, WRITE, DENY),
+    acl(TOPIC, "mixed", LITERAL, CLIENT_RANGE, ALL),
+    acl(TOPIC, "mixed", LITERAL, CLIENT_RANGE, WRITE, DENY),
     acl(TOPIC, "mix", PREFIXED, CLIENT, DELETE, DENY),
 ]
 #: The client's additional rights, one set after the other.

@@ -12,7 +12,14 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.admin_cluster import AdminCluster
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
-DEFAULTS = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
+DEFAULTS = {
+    "eligible.leader.replicas.version": 0,
+    "group.version": 1,
+    "kraft.version": 0,
+    "metadata.version": 33,
+    "streams.version": 0,
+    "transaction.version": 2,
+}
 
 
 def update(cluster: AdminCluster, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False) -> Any:
@@ -46,15 +53,15 @@ def test_a_feature_goes_down_and_up_and_every_process_knows(cluster: AdminCluste
 @pytest.mark.parametrize(
     ("name", "level", "kind", "says"),
     [
-        ("no.such.feature", 1, UPGRADE, "does not support this feature; it supports group.version"),
+        ("no.such.feature", 1, UPGRADE, "does not support this feature; it supports eligible"),
         ("transaction.version", 3, UPGRADE, "only supports versions 0-2"),
         ("transaction.version", -1, SAFE, "cannot be less than 0"),
         ("transaction.version", 1, UPGRADE, "Can't downgrade the version of this feature, which is 2"),
-        ("metadata.version", 31, UPGRADE, "only supports versions 7-30"),
-        ("metadata.version", 6, UNSAFE, "only supports versions 7-30"),
-        ("metadata.version", 29, UPGRADE, "Can't downgrade the version of this feature, which is 30"),
+        ("metadata.version", 34, UPGRADE, "only supports versions 7-33"),
+        ("metadata.version", 6, UNSAFE, "only supports versions 7-33"),
+        ("metadata.version", 32, UPGRADE, "Can't downgrade the version of this feature, which is 33"),
         ("share.version", 1, UPGRADE, "only supports version 0 of it: share groups are not built"),
-        ("kraft.version", 1, UPGRADE, "only supports version 0 of it"),
+        ("kraft.version", 2, UPGRADE, "only supports versions 0-1"),
         ("no.such.feature", 0, SAFE, "does not support this feature"),
     ],
 )
@@ -97,14 +104,17 @@ def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
     cluster.settle()
     response = api_versions(cluster, 4)
     assert {each.name: (each.min_version, each.max_version) for each in response.supported_features} == {
+        "eligible.leader.replicas.version": (0, 1),
         "group.version": (0, 1),
-        "metadata.version": (7, 30),
+        "kraft.version": (0, 1),
+        "metadata.version": (7, 33),
+        "streams.version": (0, 1),
         "transaction.version": (0, 2),
     }
     assert response.finalized_features_epoch == 1
     assert {each.name: (each.max_version_level, each.min_version_level) for each in response.finalized_features} == {
         "group.version": (1, 1),
-        "metadata.version": (30, 30),
+        "metadata.version": (33, 33),
         "transaction.version": (1, 1),
     }
 
@@ -115,8 +125,11 @@ def test_c10_older_clients_see_no_feature_minimum_of_zero_and_nobody_a_level_of_
     for version, least in ((3, 1), (4, 0)):
         response = api_versions(cluster, version)
         assert {each.name: each.min_version for each in response.supported_features} == {
+            "eligible.leader.replicas.version": least,
             "group.version": least,
+            "kraft.version": least,
             "metadata.version": 7,
+            "streams.version": least,
             "transaction.version": least,
         }
         assert {each.name for each in response.finalized_features} == {"group.version", "metadata.version"}
@@ -141,11 +154,11 @@ def test_of_two_updates_of_one_feature_the_last_counts(cluster: AdminCluster) ->
 )
 def test_the_metadata_version_does_not_go_down(cluster: AdminCluster, kind: int, says: str) -> None:
     """KIP-778: a downgrade that could lose metadata is refused, and from 4.3-IV0 on every downgrade could."""
-    response = update(cluster, ("metadata.version", 29, kind))
+    response = update(cluster, ("metadata.version", 32, kind))
     assert response.error_code == 95
-    assert "Unsupported metadata.version downgrade from 30 to 29. " in response.error_message
+    assert "Unsupported metadata.version downgrade from 33 to 32. " in response.error_message
     assert says in response.error_message
-    assert update(cluster, ("metadata.version", 30, UPGRADE), ("metadata.version", 30, kind)).error_code == 0
+    assert update(cluster, ("metadata.version", 33, UPGRADE), ("metadata.version", 33, kind)).error_code == 0
     assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)
 
 

@@ -101,9 +101,9 @@ def test_kafka_python_updates_features(python: KafkaAdminClient) -> None:
     with pytest.raises(errors.KafkaError):
         python.update_features({"no.such.feature": ("UPGRADE", 1)})
     release = python.describe_features()["metadata.version"]
-    assert (release["supported"], release["finalized"]) == ((7, 30), (30, 30))
+    assert (release["supported"], release["finalized"]) == ((7, 33), (33, 33))
     with pytest.raises(errors.KafkaError):
-        python.update_features({"metadata.version": ("SAFE_DOWNGRADE", 29)})
+        python.update_features({"metadata.version": ("SAFE_DOWNGRADE", 32)})
     assert python.describe_features()["transaction.version"]["finalized"] == (2, 2)
 
 

@@ -77,12 +77,26 @@ def authorizer(*acls: Acl, supers: str = "", allow_without_acls: bool = False) -
         ([acl("t", principal="User:bob")], O.READ, "t", False),
         ([acl("t", host="10.0.0.1")], O.READ, "t", True),
         ([acl("t", host="10.0.0.2")], O.READ, "t", False),
+        # V12: ranges of addresses, of which bits after the prefix and both ends count.
+        ([acl("t", host="10.9.9.9/8")], O.READ, "t", True),
+        ([acl("t", host="10.0.0.1/32")], O.READ, "t", True),
+        ([acl("t", host="10.0.0.0/31")], O.READ, "t", True),
+        ([acl("t", host="10.0.0.2/31")], O.READ, "t", False),
+        ([acl("t", host="::/0")], O.READ, "t", False),
+        ([acl("t", host="no/range")], O.READ, "t", False),
+        ([acl("t"), acl("t", O.READ, DENY, host="0.0.0.0/0")], O.READ, "t", False),
         ([acl("t", resource_type=GROUP)], O.READ, "t", False),
         ([acl("t", principal="Group:alice")], O.READ, "t", False),
     ],
 )
 def test_acls_decide_as_kafkas_authorizer(acls: list[Acl], operation: int, name: str, expected: bool) -> None:
     assert authorizer(*acls).allows(ALICE, operation, TOPIC, name) is expected
+
+
+def test_v12_ranges_of_ipv6_match_ipv6_addresses_only() -> None:
+    made = authorizer(acl("t", host="2001:db8::/32"))
+    hosts = ("2001:db8::1", "2001:db9::1", "10.0.0.1", "")
+    assert [made.allows(Session("alice", each), O.READ, TOPIC, "t") for each in hosts] == [True, False, False, False]
 
 
 def test_names_of_any_length_are_decided_and_not_remembered() -> None:
@@ -214,6 +228,7 @@ def test_filters_look_at_who_where_and_what() -> None:
         {"resource_type": GROUP},
         {"principal": "User:bob"},
         {"host": "*"},
+        {"host": "10.0.0.0/8"},
         {"operation": O.WRITE},
         {"permission": DENY},
     ):
@@ -231,12 +246,26 @@ def test_filters_look_at_who_where_and_what() -> None:
         ({"operation": 1}, "Invalid operation ANY"),
         ({"permission": 1}, "Invalid permissionType ANY"),
         ({"principal": "alice"}, "Could not parse principal"),
+        ({"host": ""}, "Host pattern cannot be null or empty"),
+        *[
+            ({"host": each}, "Invalid CIDR notation")
+            for each in ("10.0.0.0/33", "10.0.0/8", "::/129", "a/8", "10.0.0.0/255.0.0.0", "10.0.0.0/", "/8", "::/0/0")
+        ],
     ],
 )
 def test_an_acl_that_means_nothing_is_refused(wrong: dict[str, int | str], words: str) -> None:
     check_new(acl("t"))
     with pytest.raises(ApiError, match=words):
         check_new(acl("t")._replace(**wrong))
+
+
+def test_v11_ranges_need_a_metadata_version() -> None:
+    check_new(acl("t", host="2001:db8::1/32"))
+    for host in ("10.0.0.0/8", "10.0.0.0/33"):
+        with pytest.raises(ApiError, match=r"require metadata version 4\.4-IV1") as caught:
+            check_new(acl("t", host=host), allows_ranges=False)
+        assert caught.value.code == 35
+    check_new(acl("t", host="host"), allows_ranges=False)
 
 
 def test_an_acl_is_read_as_it_was_stored() -> None:

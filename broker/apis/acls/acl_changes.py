@@ -9,6 +9,7 @@ from rotunda.broker.apis.cluster.controller_access import announce, controller_o
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.errors import ApiError, InvalidReceive
 from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.features import ADDRESS_RANGES_FROM, METADATA_VERSION
 from rotunda.broker.metadata.security.acls import MOST_CHANGES
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
@@ -29,6 +30,7 @@ def handle_create_acls(request: Request, broker: BrokerContext, body: Any) -> Wo
 def _create(broker: BrokerContext, body: Any) -> Work:
     results: list[dict[str, Any]] = []
     wanted: list[Acl] = []
+    allows_ranges = broker.metadata.finalized_features[METADATA_VERSION] >= ADDRESS_RANGES_FROM
 
     def look_at(creation: Any) -> None:
         acl = Acl(
@@ -36,7 +38,7 @@ def _create(broker: BrokerContext, body: Any) -> Work:
             creation.host, creation.operation, creation.permission_type,
         )  # fmt: skip
         try:
-            check_new(acl)
+            check_new(acl, allows_ranges=allows_ranges)
         except ApiError as error:
             results.append(_failed(error))
         else:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple
 
 from rotunda.broker.errors import ApiError
@@ -79,6 +81,12 @@ EVERY_PRINCIPAL: Final = "User:*"
 #: The only name of a cluster resource.
 CLUSTER_NAME: Final = "kafka-cluster"
 
+#: In a host that is a range of addresses (CIDR, KIP-1276).
+_RANGE_SIGN: Final = "/"
+
+#: Limit of parsed ranges that are cached.
+_MOST_RANGES: Final = 4096
+
 
 class Acl(NamedTuple):
     """One ACL, with the protocol's values."""
@@ -136,8 +144,11 @@ def name_of(kind: type[enum.IntEnum], value: int) -> str:
     return kind(value).name if is_known(kind, value) else "UNKNOWN"
 
 
-def check_new(acl: Acl) -> None:
-    """Raise ApiError INVALID_REQUEST for an invalid ACL, with the messages of Kafka's AclControlManager."""
+def check_new(acl: Acl, *, allows_ranges: bool = True) -> None:
+    """Raise ApiError for an invalid ACL, with the messages of Kafka's AclControlManager.
+
+    INVALID_REQUEST, or UNSUPPORTED_VERSION for a range of addresses unless the cluster ``allows_ranges``.
+    """
     if acl.resource_type == ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.name:
@@ -155,6 +166,48 @@ def check_new(acl: Acl) -> None:
             f"Could not parse principal from `{acl.principal}` (no colon is present separating the "
             "principal type from the principal name)"
         )
+    _check_host(acl.host, allows_ranges=allows_ranges)
+
+
+def _check_host(host: str, *, allows_ranges: bool) -> None:
+    if not host:
+        raise _invalid("Host pattern cannot be null or empty")
+    if _RANGE_SIGN not in host:
+        return
+    if not allows_ranges:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.",
+        )
+    try:
+        address_range(host)
+    except ValueError as error:
+        raise _invalid(f"Invalid CIDR notation '{host}': {error}") from error
+
+
+@lru_cache(_MOST_RANGES)
+def address_range(host: str) -> IPv4Network | IPv6Network:
+    """Return the addresses of a range such as 10.0.0.0/8; bits after the prefix are ignored.
+
+    Raises ValueError.
+    """
+    _, _, prefix = host.partition(_RANGE_SIGN)
+    if not (prefix.isascii() and prefix.isdigit()):
+        raise ValueError(f"invalid prefix length {prefix!r}")
+    return ip_network(host, strict=False)
+
+
+def is_from(host: str, address: str) -> bool:
+    """Return whether an ACL's host includes a client's address: any, that one, or a range of the same IP version."""
+    if host in (address, WILDCARD):
+        return True
+    if _RANGE_SIGN not in host or not address:
+        return False
+    try:
+        return ip_address(address) in address_range(host)
+    except ValueError:
+        # Stored while any text was valid.
+        return False
 
 
 def stored_name(acl: Acl) -> str:

@@ -20,6 +20,7 @@ from rotunda.broker.security.acl.acls import (
     PatternType,
     Permission,
     ResourceType,
+    is_from,
 )
 from rotunda.broker.security.session import Session
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
@@ -216,7 +217,7 @@ def super_users_of(text: str) -> Sequence[str]:
 
 
 def _is_about(acl: Acl, session: Session) -> bool:
-    return acl.principal in (session.principal, EVERY_PRINCIPAL) and acl.host in (session.host, WILDCARD)
+    return acl.principal in (session.principal, EVERY_PRINCIPAL) and is_from(acl.host, session.host)
 
 
 def _is_dominated(pattern: tuple[int, str], denied: set[tuple[int, str]]) -> bool:

@@ -1,7 +1,7 @@
 """The authorisation checks of each API: the one table of API, resource, operation and error.
 
 Handlers of an API look up its checks here, so that the code and docs/authorisation.md agree. The checks are those of
-Kafka 4.3 (KafkaApis, ControllerApis), in its order. Pure; runs in handlers and the controller.
+Kafka 4.4 (KafkaApis, ControllerApis), in its order. Pure; runs in handlers and the controller.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ LEFT_OUT: Final = -1
 _HEAD = """\
 # Authorisation: the checks of each API
 
-With `authorizer.class.name` set, every request passes these checks, those of Apache Kafka 4.3 in its order. APIs that
+With `authorizer.class.name` set, every request passes these checks, those of Apache Kafka 4.4 in its order. APIs that
 are not listed need no right. A failed check is answered with the resource's `..._AUTHORIZATION_FAILED`, for example
 `TOPIC_AUTHORIZATION_FAILED`; *left out* means that the client does not see the resource.
 
