@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KAFKA_VERSION: Final = "4.3"
+KAFKA_VERSION: Final = "4.4"
 #: The name on package indexes, where `rotunda` is another project.
 DISTRIBUTION: Final = "rotunda-broker"
 

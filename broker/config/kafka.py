@@ -41,7 +41,9 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
             sasl.jaas.config sasl.server.callback.handler.class""",
         "Streams groups are not supported": "group.streams.",
         "Remote storage is not supported": """
-            follower.fetch.last.tiered.offset.enable log.local.retention. remote. rlmm.config. rsm.config.""",
+            follower.fetch.last.tiered.offset.enable log.local.retention. log.remote.copy.lag. remote. rlmm.config.
+            rsm.config.""",
+        "Without an expected audience or issuer any is accepted": "sasl.oauthbearer.allow.unverified.",
         "Metrics are at /metrics of the status page; clients' own are not collected": """
             kafka.metrics. metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
             telemetry.max.bytes""",

@@ -1,4 +1,4 @@
-"""Every setting of a Kafka 4.3 broker, as its brokers return it in DescribeConfigs: type, whether dynamic, default.
+"""Every setting of a Kafka 4.4 broker, as its brokers return it in DescribeConfigs: type, whether dynamic, default.
 
 Kafka settings that Rotunda does not implement are reported read-only with Kafka's default, since tools expect them;
 they cannot be set to another value. Facts only; `broker.config.kafka` has their meaning here.
@@ -58,6 +58,8 @@ delegation.token.secret.key PASSWORD fixed null
 delete.records.purgatory.purge.interval.requests INT fixed 1
 delete.topic.enable BOOLEAN fixed true
 early.start.listeners LIST fixed null
+errors.deadletterqueue.auto.create.topics.enable BOOLEAN dynamic false
+errors.deadletterqueue.topic.name.prefix STRING dynamic dlq.
 fetch.max.bytes INT fixed 57671680
 fetch.purgatory.purge.interval.requests INT fixed 1000
 follower.fetch.last.tiered.offset.enable BOOLEAN dynamic false
@@ -104,6 +106,7 @@ group.share.partition.max.record.locks INT fixed 2000 100..10000
 group.share.record.lock.duration.ms INT fixed 30000 1000..3600000
 group.share.session.timeout.ms INT fixed 45000 1..
 group.streams.assignment.interval.ms INT dynamic 1000 0..
+group.streams.assignors LIST fixed sticky
 group.streams.heartbeat.interval.ms INT fixed 5000 1..
 group.streams.initial.rebalance.delay.ms INT fixed 3000 0..
 group.streams.max.assignment.interval.ms INT fixed 15000 0..
@@ -115,7 +118,9 @@ group.streams.min.assignment.interval.ms INT fixed 0 0..
 group.streams.min.heartbeat.interval.ms INT fixed 5000 1..
 group.streams.min.session.timeout.ms INT fixed 45000 1..
 group.streams.num.standby.replicas INT fixed 0 0..
+group.streams.rack.aware.assignment.tags LIST fixed ''
 group.streams.session.timeout.ms INT fixed 45000 1..
+group.streams.topology.description.plugin.class CLASS fixed null
 initial.broker.registration.timeout.ms INT fixed 60000
 inter.broker.listener.name STRING fixed null
 kafka.metrics.polling.interval.secs INT fixed 10 1..
@@ -152,6 +157,8 @@ log.message.timestamp.after.max.ms LONG dynamic 3600000
 log.message.timestamp.before.max.ms LONG dynamic 9223372036854775807
 log.message.timestamp.type STRING dynamic CreateTime
 log.preallocate BOOLEAN dynamic false
+log.remote.copy.lag.bytes LONG dynamic -1 -1..
+log.remote.copy.lag.ms LONG dynamic 0 -1..
 log.retention.bytes LONG dynamic -1
 log.retention.check.interval.ms LONG fixed 300000
 log.retention.hours INT fixed 168
@@ -167,6 +174,7 @@ max.connection.creation.rate INT dynamic 2147483647
 max.connections INT dynamic 2147483647
 max.connections.per.ip INT dynamic 2147483647
 max.connections.per.ip.overrides STRING dynamic ''
+max.decompressed.message.bytes INT dynamic 2147483639 1..2147483639
 max.incremental.fetch.session.cache.slots INT fixed 1000
 max.request.partition.size.limit INT fixed 2000 1..
 message.max.bytes INT dynamic 1048588
@@ -267,6 +275,8 @@ sasl.login.retry.backoff.max.ms LONG fixed 10000
 sasl.login.retry.backoff.ms LONG fixed 100
 sasl.mechanism.controller.protocol STRING fixed GSSAPI
 sasl.mechanism.inter.broker.protocol STRING dynamic GSSAPI
+sasl.oauthbearer.allow.unverified.audience BOOLEAN fixed false
+sasl.oauthbearer.allow.unverified.issuer BOOLEAN fixed false
 sasl.oauthbearer.assertion.algorithm STRING fixed RS256
 sasl.oauthbearer.assertion.claim.aud STRING fixed null
 sasl.oauthbearer.assertion.claim.exp.seconds INT fixed 300 0..86400

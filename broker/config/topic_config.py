@@ -92,6 +92,7 @@ class LogConfig:
     flush_ms: int = _like("flush.ms", "log.flush.interval.ms", "log.flush.scheduler.interval.ms")
     index_interval_bytes: int = _like("index.interval.bytes", "log.index.interval.bytes")
     max_compaction_lag_ms: int = _like("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
+    max_decompressed_message_bytes: int = _like("max.decompressed.message.bytes", "max.decompressed.message.bytes")
     max_message_bytes: int = _like("max.message.bytes", "message.max.bytes")
     message_timestamp_after_max_ms: int = _like("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms")
     message_timestamp_before_max_ms: int = _like(
@@ -119,9 +120,14 @@ class LogConfig:
         _NO_REPLICATION,
         validator=_replicas_complaint,
     )
+    errors_deadletterqueue_group_enable: bool = _own(
+        "errors.deadletterqueue.group.enable", Kind.BOOLEAN, False, "Stored for tools; there are no share groups."
+    )
     remote_storage_enable: bool = _own("remote.storage.enable", Kind.BOOLEAN, False, _NO_TIERS)
     remote_log_copy_disable: bool = _own("remote.log.copy.disable", Kind.BOOLEAN, False, _NO_TIERS)
     remote_log_delete_on_disable: bool = _own("remote.log.delete.on.disable", Kind.BOOLEAN, False, _NO_TIERS)
+    remote_copy_lag_bytes: int = _own("remote.copy.lag.bytes", Kind.LONG, -1, _NO_TIERS, least=-1, unit="bytes")
+    remote_copy_lag_ms: int = _own("remote.copy.lag.ms", Kind.LONG, 0, _NO_TIERS, least=-1, unit="ms")
     local_retention_bytes: int = _own("local.retention.bytes", Kind.LONG, -2, _NO_TIERS, least=-2, unit="bytes")
     local_retention_ms: int = _own("local.retention.ms", Kind.LONG, -2, _NO_TIERS, least=-2, unit="ms")
     internal_segment_bytes: int | None = _own(

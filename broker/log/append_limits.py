@@ -14,7 +14,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.compression import PIECE_BYTES, pack, unpacked
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import Buffer
-from rotunda.broker.protocol.record_reader import ReadAllowance, record_times
+from rotunda.broker.protocol.record_reader import ReadAllowance, read_varlong, record_times
 from rotunda.broker.protocol.record_walk import PENDING, RECORDS_AT_ONCE, RIGHT, RecordWalk
 from rotunda.broker.protocol.records import (
     BATCH_HEADER_BYTES,
@@ -98,6 +98,7 @@ class AppendLimits:
         "largest_bytes",
         "log_append_time",
         "max_message_bytes",
+        "max_record_bytes",
         "max_uncompressed_bytes",
         "most_records",
         "validates",
@@ -108,6 +109,7 @@ class AppendLimits:
         self.largest_bytes = min(config.max_message_bytes, config.effective_segment_bytes)
         self.at_once_bytes = min(self.largest_bytes, WRITTEN_AT_ONCE_BYTES)
         #: Limit for a compressed batch.
+        self.max_record_bytes = config.max_decompressed_message_bytes
         self.max_uncompressed_bytes = config.max_uncompressed_bytes
         #: A batch that claims more records would use up a disproportionate number of offsets and make searches slow.
         #: Every record of a compacted topic is validated one by one: the limit is the number that fits uncompressed.
@@ -186,6 +188,10 @@ class AppendLimits:
             yield
         if verdict != RIGHT:
             raise ApiError(ErrorCode.INVALID_RECORD, "its records do not match the header")
+        if header.codec and (yield from _has_larger(records, self.max_record_bytes)):
+            raise ApiError(
+                ErrorCode.INVALID_RECORD, f"a record of more than {self.max_record_bytes} bytes uncompressed"
+            )
         if self.log_append_time:
             return header
         earliest, latest = header.base_timestamp + walk.least_delta, header.base_timestamp + walk.largest_delta
@@ -247,6 +253,21 @@ def _has_older(header: BatchHeader, records: Buffer, oldest_ms: int) -> Steps[bo
         if time_ms != NO_TIMESTAMP and time_ms < oldest_ms:
             return True
         if number % _TIMES_AT_ONCE == _TIMES_AT_ONCE - 1:
+            yield
+    return False
+
+
+def _has_larger(records: Buffer, most_bytes: int) -> Steps[bool]:
+    """Return whether one of the uncompressed and valid records is larger than `most_bytes`."""
+    if len(records) <= most_bytes:
+        return False
+    at = number = 0
+    while at < len(records):
+        length, start = read_varlong(records, at)
+        if start + length - at > most_bytes:
+            return True
+        at, number = start + length, number + 1
+        if not number % RECORDS_AT_ONCE:
             yield
     return False
 

@@ -176,6 +176,7 @@ ROWS = (
     Row("compression.type", "gzip", stored_codec, 0, GZIP),
     Row("message.max.uncompressed.bytes", "5000", large_inside, OK, TOO_LARGE,
         {"compression.type": "lz4", "message.max.bytes": "5000"}),
+    Row("max.decompressed.message.bytes", "5000", large_inside, OK, INVALID_RECORD),
     Row("log.segment.bytes", str(MEBIBYTE), segments_of(3, 700_000), 1, 3),
     Row("log.index.interval.bytes", str(10 * MEBIBYTE), has_index, True, False, SMALL),
     Row("log.index.size.max.bytes", "100", ends_by_its_index, False, True, SMALL),

@@ -148,6 +148,16 @@ def test_records_that_expand_beyond_the_limit_are_refused(tmp_path, clock: FakeC
     assert log.next_offset == 1
 
 
+@pytest.mark.parametrize("codec", range(5))
+def test_v15_a_record_that_expands_beyond_its_limit_is_refused(tmp_path, clock: FakeClock, codec: int) -> None:
+    """Of a compressed batch, and of a record with its fields; several below the limit may be larger together."""
+    batch = record_batch([b"x" * 400] * 9 + [b"y" * 500], codec=codec)
+    size = len(b"y" * 500) + 9
+    for most, error in ((size, 0), (size - 1, ErrorCode.INVALID_RECORD if codec else 0)):
+        log = open_log(tmp_path / str(most), clock, max_decompressed_message_bytes=most)
+        assert stage(log, memoryview(bytearray(batch)))[0] == error
+
+
 def test_the_limit_is_never_less_than_a_whole_batch(tmp_path, clock: FakeClock) -> None:
     log = open_log(tmp_path, clock, internal_max_uncompressed_bytes=0, cleanup_policy=("compact",))
     batch = memoryview(bytearray(record_batch([bytes(1_000_000)], keys=[b"k"], codec=4)))

@@ -176,5 +176,5 @@ def test_a_project_may_have_packages_of_the_names_that_ours_have(environment: Pa
 
 def test_the_version_and_its_changes(environment: Path, tmp_path: Path) -> None:
     version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
-    assert run(environment, tmp_path, "rotunda", "--version") == f"rotunda {version}, follows Apache Kafka 4.3\n"
+    assert run(environment, tmp_path, "rotunda", "--version") == f"rotunda {version}, follows Apache Kafka 4.4\n"
     assert re.findall(r"^## (.*)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == version

@@ -55,6 +55,19 @@ class LogSettings:
             "max.message.bytes of the topic.",
         )
     )
+    max_decompressed_message_bytes: int = setting(
+        Key(
+            name="max.decompressed.message.bytes",
+            kind=Kind.INT,
+            default=2147483639,
+            unit="bytes",
+            least=1,
+            most=2147483639,
+            dynamic=True,
+            doc="Largest single record of a compressed batch, uncompressed. A batch with a larger one is rejected with "
+            "INVALID_RECORD.",
+        )
+    )
     log_validate_records: bool = setting(
         Key(
             name="log.validate.records",
