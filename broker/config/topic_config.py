@@ -121,7 +121,10 @@ class LogConfig:
         validator=_replicas_complaint,
     )
     errors_deadletterqueue_group_enable: bool = _own(
-        "errors.deadletterqueue.group.enable", Kind.BOOLEAN, False, "Stored for tools; there are no share groups."
+        "errors.deadletterqueue.group.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether share groups may write dead letters to the topic.",
     )
     remote_storage_enable: bool = _own("remote.storage.enable", Kind.BOOLEAN, False, _NO_TIERS)
     remote_log_copy_disable: bool = _own("remote.log.copy.disable", Kind.BOOLEAN, False, _NO_TIERS)

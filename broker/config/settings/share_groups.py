@@ -144,6 +144,7 @@ class ShareGroupSettings:
             name="errors.deadletterqueue.topic.name.prefix",
             kind=Kind.STRING,
             default="dlq.",
+            dynamic=True,
             doc="Required prefix of names of dead letter topics; empty: none.",
         )
     )
@@ -152,6 +153,7 @@ class ShareGroupSettings:
             name="errors.deadletterqueue.auto.create.topics.enable",
             kind=Kind.BOOLEAN,
             default=False,
+            dynamic=True,
             doc="Create a dead letter topic with its first record.",
         )
     )
