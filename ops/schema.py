@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "broker" / "protocol" / "schema" / "table.py"
-JARS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
+JARS = ("kafka-clients", "kafka-group-coordinator", "kafka-share-coordinator", "kafka-transaction-coordinator")
 KINDS = {"coordinator-key": "key", "coordinator-value": "value"}
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 

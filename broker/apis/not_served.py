@@ -26,7 +26,7 @@ NOT_SERVED: Mapping[str, str] = MappingProxyType(
             "clients are not asked to push, whatever subscriptions there are"
         ): "GetTelemetrySubscriptions PushTelemetry",
         "share groups (KIP-932) are not built; clients use consumer groups by default": (
-            "ShareGroupHeartbeat ShareGroupDescribe ShareFetch ShareAcknowledge InitializeShareGroupState "
+            "ShareGroupHeartbeat ShareGroupDescribe InitializeShareGroupState "
             "ReadShareGroupState WriteShareGroupState DeleteShareGroupState ReadShareGroupStateSummary "
             "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets"
         ),

@@ -32,6 +32,7 @@ from rotunda.broker.apis.groups.list_groups import handle_list_groups
 from rotunda.broker.apis.groups.offset_commit import handle_offset_commit
 from rotunda.broker.apis.groups.offset_delete import handle_offset_delete
 from rotunda.broker.apis.groups.offset_fetch import handle_offset_fetch
+from rotunda.broker.apis.groups.share_acknowledge import handle_share_acknowledge
 from rotunda.broker.apis.groups.sync_group import handle_sync_group
 from rotunda.broker.apis.guard import guarded
 from rotunda.broker.apis.not_served import describe_rows
@@ -89,7 +90,7 @@ class Api(NamedTuple):
 
 
 def _hot(key: ApiKey, versions: tuple[int, int], advertised_min: int, note: str = "") -> Api:
-    """Produce and Fetch: the request loop has paths of its own for them."""
+    """Return an API for which the request loop has a path of its own."""
     return Api(key, *versions, None, advertised_min, note)
 
 
@@ -110,6 +111,7 @@ def _refused(key: ApiKey, versions: tuple[int, int], note: str) -> Api:
 
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
 _SESSIONS = "fetch sessions are kept by the handler of their connection, and end with that process"
+_SHARE_SESSIONS = "share sessions are kept by the handler that owns the state of the group, and end with that process"
 _SASL = (
     "answered by processors until a client has authenticated, and when it authenticates again; else with "
     "ILLEGAL_SASL_STATE"
@@ -216,6 +218,8 @@ API_TABLE: tuple[Api, ...] = (
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
     _api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),
+    _hot(ApiKey.SHARE_FETCH, (1, 2), 1, _SHARE_SESSIONS),
+    _api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), handle_share_acknowledge),
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in API_TABLE}

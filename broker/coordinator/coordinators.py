@@ -1,9 +1,9 @@
 """The coordinators of one handler and their partitions of the internal topics.
 
-Runs in handler processes. When the handler opens a partition of `__consumer_offsets` or `__transaction_state`, this
-module loads it, a large one in slices, and then coordinates its ids; when the partition is deleted, their state is
-dropped. Once per loop pass, due timers run and the pass's records are staged, just before the commit; many offset
-commits share a window (`CommitBatcher`).
+Runs in handler processes. When the handler opens a partition of an internal topic, this module loads it, a large one in
+slices, and then coordinates its ids; when the partition is deleted, their state is dropped. Once per loop pass, due
+timers run and the pass's records are staged, just before the commit; many offset commits share a window
+(`CommitBatcher`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from rotunda.broker.coordinator.group_coordinator import GroupCoordinator
 from rotunda.broker.coordinator.group_events import GroupEventFeed
 from rotunda.broker.coordinator.locator import CoordinatorOwnership
 from rotunda.broker.coordinator.replay import Replayer, replay_partition
+from rotunda.broker.coordinator.share_state.share_consumers import ShareConsumers
+from rotunda.broker.coordinator.share_state.share_state import ShareStateCoordinator
+from rotunda.broker.coordinator.share_state.share_state_rpc import ShareStateRpc, ShareStateTasks
 from rotunda.broker.coordinator.transaction.admin import TransactionAdmin
 from rotunda.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from rotunda.broker.coordinator.transaction.rpc import TransactionRpc, TransactionTasks
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.timers import Timers
 
@@ -46,7 +49,7 @@ STEPS_AT_ONCE = 8
 
 
 class Coordinator(Protocol):
-    """The common interface of the two coordinators, whose state is organized by partition."""
+    """The common interface of the coordinators, whose state is organized by partition."""
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
         """Start coordinating a partition; the caller feeds all records of its log to the returned replayer."""
@@ -96,13 +99,23 @@ class Coordinators:
         )
         #: The only feed to the request log's dataset groups: its ring has one writer.
         self.group_feed = GroupEventFeed(context, partitions.index)
+        self.share_rpc = ShareStateRpc(tasks, self.locator)
         self.groups = GroupCoordinator(self.locator, metadata, clock, self.timers, self.open_now, self.group_feed)
         self.transaction_rpc = TransactionRpc(tasks, self.locator, partitions)
         self.transactions = TransactionCoordinator(
             self.locator, metadata, clock, self.timers, self.open_now, self.transaction_rpc
         )
         self.transaction_admin = TransactionAdmin(tasks, self.locator, self.transactions, partitions, clock)
-        self._by_topic: dict[str, Coordinator] = {GROUP_TOPIC: self.groups, TRANSACTION_TOPIC: self.transactions}
+        self._share_states = ShareStateCoordinator(self.locator, metadata, clock, self.timers, self.open_now)
+        self.share_consumers = ShareConsumers(
+            self._share_states, metadata, context.client_hosts.has_ended, clock.monotonic_ns, context.handlers
+        )
+        self._by_topic: dict[str, Coordinator] = {
+            GROUP_TOPIC: self.groups,
+            TRANSACTION_TOPIC: self.transactions,
+            SHARE_TOPIC: self._share_states,
+        }
+        ShareStateTasks(tasks, self._share_states)
         self._tasks = TransactionTasks(tasks, self.groups, self.transactions, self.open_now, appends, self.flush)
         self.follow_partitions()
 

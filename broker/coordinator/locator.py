@@ -44,7 +44,7 @@ class CoordinatorOwnership:
         return any(place[0] == topic for place in self._loading)
 
     def owner_of(self, topic: str, name: str) -> int:
-        """Return the handler that coordinates a group (`GROUP_TOPIC`) or transactional id (`TRANSACTION_TOPIC`)."""
+        """Return the handler that coordinates an id of an internal topic."""
         return owner_of_coordinator(topic, self._partition_of(topic, name), self.handlers)
 
     def absent(self, topic: str, name: str) -> ApiError:

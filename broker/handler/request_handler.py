@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rotunda.broker.apis.table import APIS
 from rotunda.broker.apis.topics.list_offsets_memo import ListOffsetsMemo
+from rotunda.broker.coordinator.share_state.share_fetches import ShareFetches
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.handler.api_calls import ApiCalls
 from rotunda.broker.handler.broker_context import make_context
@@ -63,7 +64,7 @@ class Wrapper(Protocol):
 BATCH = 32
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
-_LIST_OFFSETS = int(ApiKey.LIST_OFFSETS)
+_LIST_OFFSETS, _SHARE_FETCH = int(ApiKey.LIST_OFFSETS), int(ApiKey.SHARE_FETCH)
 
 #: The loop runs at least this often, as Kafka's handlers do (``D05``).
 WAIT_MS = 300
@@ -111,6 +112,7 @@ class RequestHandler:
         self.fetch = Fetches(
             partitions, responses, self._purgatory, self.slices, poison.current, context.client_hosts, context.handlers
         )
+        self._share = ShareFetches(self._coordinators, partitions, responses, self._purgatory, poison.current)
         self._quotas.forgotten = self._produce.forget_metadata
         self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
         #: Fast paths by API: each returns False if the request is not like a cached one.
@@ -207,6 +209,7 @@ class RequestHandler:
         for path in self._with_memo:
             path.forget_unused(now_ns)
         self._calls.forget_unused(now_ns)
+        self._share.forget_unused()
         self._peer_calls.repeat()
         self.turns.spent(self.now_ns(), UPKEEP)
 
@@ -368,6 +371,8 @@ class RequestHandler:
             self._produce.handle(request)
         elif request.api_key == _FETCH:
             self.fetch.handle(request)
+        elif request.api_key == _SHARE_FETCH:
+            self._share.handle(request)
         else:
             self._calls.handle(api, request)
 

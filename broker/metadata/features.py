@@ -23,6 +23,7 @@ LEVEL = "level"
 METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
 
 #: The first metadata.version with ranges of addresses as hosts of ACLs (KIP-1276): 4.4-IV1.
 ADDRESS_RANGES_FROM = 32
@@ -56,7 +57,7 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = MappingProxyType(
 #: Features of Kafka that can only be off here, with the reason.
 _STAY_OFF: Mapping[str, str] = MappingProxyType(
     {
-        "share.version": "share groups are not built",
+        SHARE_VERSION: "share groups are not built",
     }
 )
 

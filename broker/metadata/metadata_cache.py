@@ -24,15 +24,13 @@ from rotunda.broker.metadata.features import LEVEL, finalized_levels
 from rotunda.broker.metadata.storage.entity_store import BROKER, TOPIC, Entities, EntityKind, replace_changed
 from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
 from rotunda.broker.metadata.topics.topic_validation import metric_name
+from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS
 from rotunda.broker.protocol.routing import owner_of, topic_hash
 from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 from rotunda.broker.security.acl.acls import Acl
 from rotunda.broker.security.acl.authorizer import Authorizer, super_users_of
 
 log = logging.getLogger(__name__)
-
-#: Topics that belong to the broker itself and are marked as internal in Metadata.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class PartitionInfo(NamedTuple):

@@ -36,7 +36,7 @@ from rotunda.broker.metadata.topics.topic_validation import (
     check_topic_name,
     internal_topic_configs,
 )
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS
 from rotunda.broker.protocol.routing import topic_id_for
 
 if TYPE_CHECKING:
@@ -243,4 +243,4 @@ def _id_of(topic: str, partitions: list[FoundLog]) -> bytes:
 
 
 def _is_internal(topic: str) -> bool:
-    return topic in {GROUP_TOPIC, TRANSACTION_TOPIC}
+    return topic in INTERNAL_TOPICS

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.config.topic_config import validate_topic_configs
 from rotunda.broker.errors import ApiError
-from rotunda.broker.metadata.metadata_cache import INTERNAL_TOPICS
 from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
 from rotunda.broker.metadata.topics.topic_validation import (
     CLUSTER_METADATA_TOPIC,
@@ -21,6 +20,7 @@ from rotunda.broker.metadata.topics.topic_validation import (
     check_topic_name,
     partition_count,
 )
+from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

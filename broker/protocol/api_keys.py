@@ -32,6 +32,8 @@ GROUP: Final = Owner("__consumer_offsets")
 GROUPS: Final = GROUP._replace(array_from=0)
 TRANSACTIONAL_ID: Final = Owner("__transaction_state")
 TRANSACTIONAL_IDS: Final = TRANSACTIONAL_ID._replace(array_from=0)
+#: The owner of a share group's state, which is not its coordinator.
+SHARE_GROUP: Final = Owner("__share_group_state")
 
 #: It changes nothing, so its response can be skipped when the client no longer waits for it.
 READ_ONLY: Final = True
@@ -115,6 +117,8 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69, 0, GROUPS, READ_ONLY
     LIST_CONFIG_RESOURCES = 74, 0, ANY, READ_ONLY
     DESCRIBE_TOPIC_PARTITIONS = 75, 0, ANY, READ_ONLY
+    SHARE_FETCH = 78, 0, SHARE_GROUP
+    SHARE_ACKNOWLEDGE = 79, 0, SHARE_GROUP
 
     @property
     def text(self) -> str:

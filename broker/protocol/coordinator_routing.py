@@ -2,7 +2,8 @@
 
 Pure; processors call it once per request of these APIs. As in Kafka, an id belongs to the partition of
 `__consumer_offsets` or `__transaction_state` that the Java hash of its text selects, and the owner of that partition is
-its coordinator: it commits its promises to a log of its own, in its own process.
+its coordinator: it commits its promises to a log of its own, in its own process. The delivery state of a share group is
+in `__share_group_state`, by the same hash of its group id.
 """
 
 import struct
@@ -12,11 +13,15 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from rotunda.broker.errors import InvalidReceive
-from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, GROUP, TRANSACTIONAL_ID, ApiKey, Owner
+from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, GROUP, SHARE_GROUP, TRANSACTIONAL_ID, ApiKey, Owner
 from rotunda.broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
 
 GROUP_TOPIC: Final = GROUP.topic
 TRANSACTION_TOPIC: Final = TRANSACTIONAL_ID.topic
+SHARE_TOPIC: Final = SHARE_GROUP.topic
+
+#: Topics that belong to the broker itself and are marked as internal in Metadata: their partitions have coordinators.
+INTERNAL_TOPICS: Final = (GROUP_TOPIC, TRANSACTION_TOPIC, SHARE_TOPIC)
 
 _CLIENT_ID_OFFSET: Final = 8
 _MOST_REMEMBERED: Final = 8192
@@ -33,18 +38,19 @@ _unpack_int32 = struct.Struct(">i").unpack_from
 
 
 class CoordinatorPartitions(NamedTuple):
-    """How many partitions the two internal topics have."""
+    """How many partitions the internal topics have."""
 
     groups: int = 4
     transactions: int = 4
+    share_groups: int = 4
 
     def of(self, topic: str) -> int:
-        """Return the partitions of one of the two."""
-        return self.groups if topic == GROUP_TOPIC else self.transactions
+        """Return the partitions of one of the topics."""
+        return self[INTERNAL_TOPICS.index(topic)]
 
 
 _OWNERS: Final[Mapping[int, Owner]] = MappingProxyType(
-    {int(key): key.owner for key in ApiKey if key.owner.topic in (GROUP_TOPIC, TRANSACTION_TOPIC)}
+    {int(key): key.owner for key in ApiKey if key.owner.topic in INTERNAL_TOPICS}
 )
 
 COORDINATED_KEYS: Final = frozenset(_OWNERS)

@@ -16,8 +16,7 @@ from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import CONTROLLER, ApiKey
 from rotunda.broker.protocol.coordinator_routing import (
     COORDINATED_KEYS,
-    GROUP_TOPIC,
-    TRANSACTION_TOPIC,
+    INTERNAL_TOPICS,
     CoordinatorPartitions,
     coordinator_of,
 )
@@ -36,7 +35,7 @@ _TOPIC_ID_ENTROPY_BYTES: Final = 12
 _CLIENT_ID_OFFSET: Final = 8
 _ACKS_AND_TIMEOUT_BYTES: Final = 6
 
-_INTERNAL_TOPIC_HASHES: Final = {name: zlib.crc32(name.encode()) for name in (GROUP_TOPIC, TRANSACTION_TOPIC)}
+_INTERNAL_TOPIC_HASHES: Final = {name: zlib.crc32(name.encode()) for name in INTERNAL_TOPICS}
 
 _unpack_int16 = struct.Struct(">h").unpack_from
 _unpack_int32 = struct.Struct(">i").unpack_from

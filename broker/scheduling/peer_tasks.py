@@ -48,6 +48,9 @@ TASK_NAMES: tuple[str, ...] = (
     "next_producer_id",
     "retain_log",
     "swap_segments",
+    "share_initialize",
+    "share_delete",
+    "share_summary",
 )
 
 

@@ -127,6 +127,12 @@ class Purgatory:
                 operation.is_woken = True
                 self._woken.append(operation)
 
+    def wake(self, operation: DelayedOperation) -> None:
+        """Wake an operation whose result may have changed for another reason than a moved row."""
+        if not operation.is_woken and not operation.done:
+            operation.is_woken = True
+            self._woken.append(operation)
+
     def turn(self) -> bool:
         """Try the woken operations, for `TURN_NS` at most; False if there were none."""
         woken = self._woken

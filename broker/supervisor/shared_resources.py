@@ -25,7 +25,7 @@ from rotunda.broker.metadata.configs.request_log_settings import store_settings
 from rotunda.broker.metadata.process_counts import configured_at_start, most_handlers, most_processors
 from rotunda.broker.metadata.storage.metadata_file import metadata_path
 from rotunda.broker.metadata.storage.reader import partition_counts
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
+from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS, CoordinatorPartitions
 from rotunda.broker.supervisor.process_limits import check_address_space
 from rotunda.broker.supervisor.process_memory import ProcessMemory
 from rotunda.shm.control import ControlSegment
@@ -107,11 +107,13 @@ def make(
 
 def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
     """Return the partition counts of the internal topics, existing or to be created."""
-    found = partition_counts(metadata_path(config.data_dir), (GROUP_TOPIC, TRANSACTION_TOPIC))
-    return CoordinatorPartitions(
-        found.get(GROUP_TOPIC, config.offsets_topic_num_partitions),
-        found.get(TRANSACTION_TOPIC, config.transaction_state_log_num_partitions),
+    found = partition_counts(metadata_path(config.data_dir), INTERNAL_TOPICS)
+    new = (
+        config.offsets_topic_num_partitions,
+        config.transaction_state_log_num_partitions,
+        config.share_coordinator_state_topic_num_partitions,
     )
+    return CoordinatorPartitions(*map(found.get, INTERNAL_TOPICS, new))
 
 
 def release(context: ProcessContext) -> None:

@@ -11,6 +11,7 @@ from rotunda.broker.protocol.codec import encode_request
 from rotunda.broker.protocol.coordinator_routing import (
     COORDINATED_KEYS,
     GROUP_TOPIC,
+    SHARE_TOPIC,
     TRANSACTION_TOPIC,
     CoordinatorPartitions,
     coordinator_of,
@@ -20,45 +21,47 @@ from rotunda.broker.protocol.coordinator_routing import (
 from rotunda.broker.protocol.routing import owner_of, owner_of_coordinator, route, topic_hash
 from tests.support.feeds import mutations, random_seed
 
-PARTITIONS = CoordinatorPartitions(groups=50, transactions=7)
+PARTITIONS = CoordinatorPartitions(groups=50, transactions=7, share_groups=9)
 HANDLERS = 5
 CONNECTION = (1 << 48) + (3 << 32) + 17
 
-#: (key, versions, whether it is for a group, the fields of the id in the shapes of all versions)
+#: (key, versions, the internal topic with the id, the fields of the id in the shapes of all versions)
 _GROUP_ID = {"group_id": "my-group"}
 _TXN_ID = {"transactional_id": "my-txn"}
-REQUESTS: list[tuple[ApiKey, range, bool, dict[str, Any]]] = [
-    (ApiKey.OFFSET_COMMIT, range(2, 10), True, _GROUP_ID),
-    (ApiKey.OFFSET_FETCH, range(1, 8), True, _GROUP_ID),
-    (ApiKey.OFFSET_FETCH, range(8, 10), True, {"groups": [{"group_id": "my-group"}, {"group_id": "other"}]}),
-    (ApiKey.JOIN_GROUP, range(10), True, _GROUP_ID),
-    (ApiKey.HEARTBEAT, range(5), True, _GROUP_ID),
-    (ApiKey.LEAVE_GROUP, range(6), True, _GROUP_ID),
-    (ApiKey.SYNC_GROUP, range(6), True, _GROUP_ID),
-    (ApiKey.DESCRIBE_GROUPS, range(6), True, {"groups": ["my-group", "other"]}),
-    (ApiKey.DELETE_GROUPS, range(3), True, {"groups_names": ["my-group", "other"]}),
-    (ApiKey.OFFSET_DELETE, range(1), True, _GROUP_ID),
-    (ApiKey.TXN_OFFSET_COMMIT, range(5), True, {"transactional_id": "another", "group_id": "my-group"}),
-    (ApiKey.CONSUMER_GROUP_HEARTBEAT, range(1), True, _GROUP_ID),
-    (ApiKey.CONSUMER_GROUP_DESCRIBE, range(1), True, {"group_ids": ["my-group", "other"]}),
-    (ApiKey.INIT_PRODUCER_ID, range(6), False, _TXN_ID),
-    (ApiKey.ADD_PARTITIONS_TO_TXN, range(4), False, {"v3_and_below_transactional_id": "my-txn"}),
-    (ApiKey.ADD_PARTITIONS_TO_TXN, range(4, 6), False, {"transactions": [{"transactional_id": "my-txn"}]}),
-    (ApiKey.ADD_OFFSETS_TO_TXN, range(4), False, _TXN_ID),
-    (ApiKey.END_TXN, range(5), False, _TXN_ID),
-    (ApiKey.DESCRIBE_TRANSACTIONS, range(1), False, {"transactional_ids": ["my-txn", "other"]}),
+REQUESTS: list[tuple[ApiKey, range, str, dict[str, Any]]] = [
+    (ApiKey.OFFSET_COMMIT, range(2, 10), GROUP_TOPIC, _GROUP_ID),
+    (ApiKey.OFFSET_FETCH, range(1, 8), GROUP_TOPIC, _GROUP_ID),
+    (ApiKey.OFFSET_FETCH, range(8, 10), GROUP_TOPIC, {"groups": [{"group_id": "my-group"}, {"group_id": "other"}]}),
+    (ApiKey.JOIN_GROUP, range(10), GROUP_TOPIC, _GROUP_ID),
+    (ApiKey.HEARTBEAT, range(5), GROUP_TOPIC, _GROUP_ID),
+    (ApiKey.LEAVE_GROUP, range(6), GROUP_TOPIC, _GROUP_ID),
+    (ApiKey.SYNC_GROUP, range(6), GROUP_TOPIC, _GROUP_ID),
+    (ApiKey.DESCRIBE_GROUPS, range(6), GROUP_TOPIC, {"groups": ["my-group", "other"]}),
+    (ApiKey.DELETE_GROUPS, range(3), GROUP_TOPIC, {"groups_names": ["my-group", "other"]}),
+    (ApiKey.OFFSET_DELETE, range(1), GROUP_TOPIC, _GROUP_ID),
+    (ApiKey.TXN_OFFSET_COMMIT, range(5), GROUP_TOPIC, {"transactional_id": "another", "group_id": "my-group"}),
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, range(1), GROUP_TOPIC, _GROUP_ID),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, range(1), GROUP_TOPIC, {"group_ids": ["my-group", "other"]}),
+    (ApiKey.INIT_PRODUCER_ID, range(6), TRANSACTION_TOPIC, _TXN_ID),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, range(4), TRANSACTION_TOPIC, {"v3_and_below_transactional_id": "my-txn"}),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, range(4, 6), TRANSACTION_TOPIC, {"transactions": [{"transactional_id": "my-txn"}]}),
+    (ApiKey.ADD_OFFSETS_TO_TXN, range(4), TRANSACTION_TOPIC, _TXN_ID),
+    (ApiKey.END_TXN, range(5), TRANSACTION_TOPIC, _TXN_ID),
+    (ApiKey.SHARE_FETCH, range(1, 3), SHARE_TOPIC, _GROUP_ID),
+    (ApiKey.SHARE_ACKNOWLEDGE, range(1, 3), SHARE_TOPIC, _GROUP_ID),
+    (ApiKey.DESCRIBE_TRANSACTIONS, range(1), TRANSACTION_TOPIC, {"transactional_ids": ["my-txn", "other"]}),
 ]
-CASES = [(key, version, is_group, values) for key, versions, is_group, values in REQUESTS for version in versions]
+CASES = [(key, version, topic, values) for key, versions, topic, values in REQUESTS for version in versions]
 
 
 @pytest.mark.parametrize("client_id", ["", "client", "c" * 300])
 @pytest.mark.parametrize(
-    ("key", "version", "is_group", "values"), CASES, ids=[f"{key.name}-{version}" for key, version, *_ in CASES]
+    ("key", "version", "topic", "values"), CASES, ids=[f"{key.name}-{version}" for key, version, *_ in CASES]
 )
 def test_a_request_goes_to_the_owner_of_its_id(
-    key: ApiKey, version: int, is_group: bool, values: dict[str, Any], client_id: str
+    key: ApiKey, version: int, topic: str, values: dict[str, Any], client_id: str
 ) -> None:
-    topic, name = (GROUP_TOPIC, "my-group") if is_group else (TRANSACTION_TOPIC, "my-txn")
+    name = "my-txn" if topic == TRANSACTION_TOPIC else "my-group"
     partition = coordinator_partition(name, PARTITIONS.of(topic))
     frame = encode_request(key, version, 1, client_id, values)[4:]
     assert coordinator_of(frame, key, version, PARTITIONS) == (topic, partition)
@@ -106,14 +109,14 @@ def test_an_empty_list_names_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "version", "is_group", "values"),
+    ("key", "version", "topic", "values"),
     CASES[::5],
     ids=[f"{key.name}-{version}" for key, version, *_ in CASES[::5]],
 )
 def test_damaged_requests_are_routed_somewhere_or_refused(
-    key: ApiKey, version: int, is_group: bool, values: dict[str, Any]
+    key: ApiKey, version: int, topic: str, values: dict[str, Any]
 ) -> None:
-    del is_group
+    del topic
     frame = encode_request(key, version, 1, "client", values)[4:]
     seed = random_seed()
     for damaged in itertools.chain((frame[:length] for length in range(8, len(frame))), mutations(frame, seed, 50)):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rotunda.broker.config.broker_config import BrokerConfig
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 MAX_NAME_LENGTH = 249
@@ -176,7 +176,14 @@ def check_internal_topic(name: str, partitions: int, needed: int) -> None:
 
 
 def internal_topic_configs(name: str, config: BrokerConfig) -> dict[str, str]:
-    """Return the settings of an internal topic: compacted, in segments of its own size, stored as written."""
-    is_group_topic = name == GROUP_TOPIC
-    segment_bytes = config.offsets_topic_segment_bytes if is_group_topic else config.transaction_state_log_segment_bytes
-    return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}
+    """Return the settings of an internal topic: in segments of its own size, stored as written.
+
+    It is compacted, except for the state of share groups, whose owner deletes the records that snapshots replace.
+    """
+    segment_bytes = {
+        GROUP_TOPIC: config.offsets_topic_segment_bytes,
+        TRANSACTION_TOPIC: config.transaction_state_log_segment_bytes,
+        SHARE_TOPIC: config.share_coordinator_state_topic_segment_bytes,
+    }[name]
+    configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}
+    return {**configs, "cleanup.policy": "delete", "retention.ms": "-1"} if name == SHARE_TOPIC else configs

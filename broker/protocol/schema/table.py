@@ -2104,6 +2104,45 @@ value 12 0 0+
 assignment_epoch int32 0+
 assignment_timestamp int64 0+ tag=0
 """,
+    "ShareSnapshotKey": """\
+key 0 0 none
+group_id string 0
+topic_id uuid 0
+partition int32 0
+""",
+    "ShareSnapshotValue": """\
+value 0 0 0+
+snapshot_epoch int32 0+
+state_epoch int32 0+
+leader_epoch int32 0+
+start_offset int64 0+
+delivery_complete_count int32 0+ tag=0 default=-1
+create_timestamp int64 0+
+write_timestamp int64 0+
+state_batches []StateBatch 0+
+ first_offset int64 0+
+ last_offset int64 0+
+ delivery_state int8 0+
+ delivery_count int16 0+
+""",
+    "ShareUpdateKey": """\
+key 1 0 none
+group_id string 0
+topic_id uuid 0
+partition int32 0
+""",
+    "ShareUpdateValue": """\
+value 1 0 0+
+snapshot_epoch int32 0+
+leader_epoch int32 0+
+start_offset int64 0+
+delivery_complete_count int32 0+ tag=0 default=-1
+state_batches []StateBatch 0+
+ first_offset int64 0+
+ last_offset int64 0+
+ delivery_state int8 0+
+ delivery_count int16 0+
+""",
     "SnapshotFooterRecord": """\
 data - 0 0+
 version int16 0+

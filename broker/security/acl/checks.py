@@ -93,6 +93,8 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
             _of(_TOPIC, Operation.CREATE, "each topic to be created", "TOPIC_AUTHORIZATION_FAILED where neither is so"),
             _MAY_SEE_OPERATIONS,
         ),
+        ApiKey.SHARE_FETCH: (_group(Operation.READ), _topics(Operation.READ)),
+        ApiKey.SHARE_ACKNOWLEDGE: (_group(Operation.READ), _topics(Operation.READ)),
         ApiKey.OFFSET_COMMIT: (_group(Operation.READ), _topics(Operation.READ)),
         ApiKey.OFFSET_FETCH: (
             _group(Operation.DESCRIBE),

@@ -1,0 +1,257 @@
+"""One partition of `__share_group_state`: the stored states of its groups, and the groups in use.
+
+Runs in the handler that owns the partition. A group in use has windows, locks, sessions and waiting fetches. A window
+begins with the stored state when a member first fetches from its partition, and ends with the group's last session.
+Memory changes when the record of the change is appended, so that the order of the records is the order of the changes;
+a response is sent only after the record it depends on is committed. If a write fails, the partition is loaded again:
+windows and sessions end as after a death of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rotunda.broker.coordinator.coordinator_log import nobody_waits
+from rotunda.broker.coordinator.records import RecordTable
+from rotunda.broker.coordinator.share_state.records import (
+    SHARE_SNAPSHOT,
+    SHARE_UPDATE,
+    SharePlace,
+    StoredState,
+    batches_of,
+    state_of,
+    tombstone,
+)
+from rotunda.broker.partitions.share.share_window import DeliveryTerms, ShareWindow
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps
+
+if TYPE_CHECKING:
+    from rotunda.broker.coordinator.coordinator_log import CoordinatorLog, Done
+    from rotunda.broker.coordinator.records import Record
+    from rotunda.broker.partitions.share.delivery import StateBatch
+    from rotunda.broker.partitions.share.share_session import ShareSession
+    from rotunda.broker.scheduling.timers import Timer, Timers
+
+
+class ShareStateShard:
+    """The share groups of one partition of the internal topic."""
+
+    def __init__(
+        self,
+        log: CoordinatorLog,
+        loaded: Callable[[ShareStateShard], None],
+        updates_per_snapshot: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.partition = log.partition
+        #: By group id.
+        self.states: dict[str, dict[SharePlace, StoredState]] = {}
+        #: The groups with open sessions.
+        self.groups: dict[str, ShareGroup] = {}
+        self.is_open = True
+        self._log = log
+        self._loaded = loaded
+        self._updates_per_snapshot = updates_per_snapshot
+        self._wall_ms = wall_ms
+
+    # ---- loading -------------------------------------------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None, producer_id: int) -> Steps[None] | None:
+        return _RECORDS.apply(self, key, value, producer_id)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Ignore a marker: no transaction writes to this topic."""
+
+    def loaded(self) -> Steps[None]:
+        """Start serving the groups after all records have been applied."""
+        self._loaded(self)
+        yield from ()
+
+    # ---- changes -------------------------------------------------------------------------------------------------
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a write has failed, so that memory is ahead of the log."""
+        return self._log.has_failed
+
+    def state(self, group_id: str, place: SharePlace) -> StoredState | None:
+        return self.states.get(group_id, {}).get(place)
+
+    def initialize(
+        self, group_id: str, places: Iterable[SharePlace], state_epoch: int, start_offset: int, done: Done
+    ) -> None:
+        """Set the start offset of share partitions and discard their earlier state, unless the epoch is an old one."""
+        records: list[Record] = []
+        error, now_ms = 0, self._wall_ms()
+        for place in places:
+            known = self.state(group_id, place)
+            if known is not None and state_epoch < known.state_epoch:
+                error = int(ErrorCode.FENCED_STATE_EPOCH)
+                continue
+            state = StoredState(state_epoch, start_offset, 0 if known is None else known.snapshot_epoch + 1, now_ms)
+            self.states.setdefault(group_id, {})[place] = state
+            self._drop(group_id, place)
+            records.append(state.snapshot(group_id, place, now_ms))
+        self._append(records, lambda failure: done(failure or error))
+
+    def store(
+        self, group_id: str, place: SharePlace, start_offset: int, complete_count: int, batches: Sequence[StateBatch]
+    ) -> None:
+        """Write a change of a share partition's state; `when_committed` waits for it."""
+        state = self.states[group_id][place]
+        state.merge(start_offset, complete_count, batches)
+        if state.updates > self._updates_per_snapshot():
+            record = self._new_snapshot(group_id, place, state)
+        else:
+            record = state.update(group_id, place, batches)
+        self._append([record], nobody_waits)
+
+    def delete(self, group_id: str, topic_ids: Iterable[bytes], done: Done) -> None:
+        """Delete a group's state for topics."""
+        deleted = frozenset(topic_ids)
+        states = self.states.get(group_id, {})
+        places = [place for place in states if place.topic_id in deleted]
+        for place in places:
+            del states[place]
+            self._drop(group_id, place)
+        if not states:
+            self.states.pop(group_id, None)
+        self._append([tombstone(group_id, place) for place in places], done)
+
+    def when_committed(self, done: Done) -> None:
+        """Call ``done`` once all appended records are committed: at once if there are none."""
+        self._log.when_committed(done)
+
+    def close(self) -> None:
+        """Close the partition and fail pending requests."""
+        self.is_open = False
+        for group in self.groups.values():
+            group.close()
+        self.groups.clear()
+        self._log.give_up(ErrorCode.NOT_COORDINATOR)
+
+    def _drop(self, group_id: str, place: SharePlace) -> None:
+        """End the window of a share partition whose state was replaced."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.drop(place)
+
+    def _new_snapshot(self, group_id: str, place: SharePlace, state: StoredState) -> Record:
+        state.snapshot_epoch += 1
+        state.updates = 0
+        return state.snapshot(group_id, place, self._wall_ms())
+
+    def _append(self, records: Sequence[Record], done: Done) -> None:
+        if records:
+            self._log.append(records, done)
+        else:
+            done(0)
+
+
+def _place(key: Any) -> SharePlace:
+    return SharePlace(bytes(key.topic_id), key.partition)
+
+
+def _apply_snapshot(shard: ShareStateShard, key: Any, value: Any, _: int) -> None:
+    if value is not None:
+        shard.states.setdefault(key.group_id, {})[_place(key)] = state_of(value)
+        return
+    states = shard.states.get(key.group_id, {})
+    states.pop(_place(key), None)
+    if not states:
+        shard.states.pop(key.group_id, None)
+
+
+def _apply_update(shard: ShareStateShard, key: Any, value: Any, _: int) -> None:
+    state = shard.state(key.group_id, _place(key))
+    if state is not None and value is not None and value.snapshot_epoch == state.snapshot_epoch:
+        state.merge(value.start_offset, value.delivery_complete_count, batches_of(value))
+
+
+_RECORDS: Final = RecordTable[ShareStateShard]({SHARE_SNAPSHOT: _apply_snapshot, SHARE_UPDATE: _apply_update})
+
+
+class ShareGroup:
+    """The share partitions of one group."""
+
+    def __init__(
+        self, group_id: str, shard: ShareStateShard, terms: Callable[[str], DeliveryTerms], timers: Timers
+    ) -> None:
+        """Use ``terms(group id)`` for the group's current settings."""
+        self.group_id = group_id
+        self.shard = shard
+        self.windows: dict[SharePlace, ShareWindow] = {}
+        #: By member id.
+        self.sessions: dict[str, ShareSession[SharePlace]] = {}
+        #: Share partitions whose start offset is being looked up.
+        self.resolving: set[SharePlace] = set()
+        #: Locks that have run out, in records.
+        self.expired = 0
+        #: Called when records may have become available.
+        self.wake: dict[object, Callable[[], None]] = {}
+        self._terms = terms
+        self._timers = timers
+        self._lock_timers: dict[SharePlace, Timer] = {}
+
+    @property
+    def terms(self) -> DeliveryTerms:
+        """The group's current settings."""
+        return self._terms(self.group_id)
+
+    def begin(self, place: SharePlace, start_offset: int, batches: list[StateBatch]) -> ShareWindow:
+        """Begin the window of a share partition with its stored state."""
+        window = self.windows[place] = ShareWindow(start_offset, batches)
+        return window
+
+    def drop(self, place: SharePlace) -> None:
+        """End a window: its state was replaced or deleted, or nobody fetches from it."""
+        self.windows.pop(place, None)
+        timer = self._lock_timers.pop(place, None)
+        if timer is not None:
+            timer.cancel()
+
+    def close(self) -> None:
+        """End all windows and sessions."""
+        self.sessions.clear()
+        for place in list(self.windows):
+            self.drop(place)
+        self.wake_all()
+
+    def changed(self, place: SharePlace, *, is_more_available: bool = True) -> None:
+        """Store the changes of a window, and wake the fetches that wait for its records."""
+        window = self.windows[place]
+        changes = window.take_changes()
+        if changes or window.start_offset > self.shard.states[self.group_id][place].start_offset:
+            self.shard.store(self.group_id, place, window.start_offset, window.complete_count, changes)
+        if is_more_available:
+            self.wake_all()
+
+    def wake_all(self) -> None:
+        """Wake the waiting fetches."""
+        for wake in list(self.wake.values()):
+            wake()
+
+    def release(self, member: str, place: SharePlace) -> None:
+        """Release the records that a member has acquired from a partition."""
+        window = self.windows.get(place)
+        if window is not None and window.release(member, self.terms):
+            self.changed(place)
+
+    def watch_locks(self, place: SharePlace) -> None:
+        """Set the timer for the first lock of a window, unless an earlier one is set."""
+        deadline_ns = self.windows[place].next_deadline_ns
+        if deadline_ns is not None and place not in self._lock_timers:
+            self._lock_timers[place] = self._timers.at_ns(deadline_ns, lambda: self._expire(place))
+
+    def _expire(self, place: SharePlace) -> None:
+        del self._lock_timers[place]
+        window = self.windows.get(place)
+        if window is None:
+            return
+        expired = window.expire(self._timers.now_ns(), self.terms)
+        if expired:
+            self.expired += expired
+            self.changed(place)
+        self.watch_locks(place)

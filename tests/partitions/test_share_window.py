@@ -1,0 +1,348 @@
+"""The window of a share partition compared with a model with an entry per offset, and its rules one by one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rotunda.broker.partitions.share.delivery import ENDED, DeliveryState, StateBatch, merge_batches
+from rotunda.broker.partitions.share.share_window import (
+    ACCEPT,
+    GAP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    AcknowledgementBatch,
+    Acquired,
+    AcquireTerms,
+    DeliveryTerms,
+    LogBatch,
+    ShareWindow,
+)
+from rotunda.broker.protocol.error_codes import ErrorCode
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = (
+    DeliveryState.AVAILABLE,
+    DeliveryState.ACQUIRED,
+    DeliveryState.ACKNOWLEDGED,
+    DeliveryState.ARCHIVED,
+)
+TERMS = DeliveryTerms(lock_ns=1000, count_limit=5, most_in_flight=60)
+MEMBERS = ("a", "b", "c")
+LOG_END = 400
+
+
+def log_of(seed: random.Random) -> list[LogBatch]:
+    """Return a log's batches: some offsets are missing, some transactions aborted."""
+    batches, at = [], 0
+    while at < LOG_END:
+        at += seed.choice((0, 0, 0, 0, 3))
+        size = seed.choice((1, 1, 5, 10, 20))
+        batches.append(LogBatch(at, at + size - 1, seed.random() < 0.1))
+        at += size
+    return batches
+
+
+@dataclass
+class Offset:
+    """What is known of one offset by the answers that clients had."""
+
+    state: int = AVAILABLE
+    count: int = 0
+    member: str = ""
+    deadline: int = 0
+    #: Archived because the log has no record there, or an aborted one: after a crash that is found again.
+    is_missing: bool = False
+
+
+class Run:
+    """A window under random calls, and a model of it; `stored` is what a crash leaves."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.log = log_of(self.random)
+        self.window = ShareWindow(0)
+        self.now = 0
+        self.offsets: dict[int, Offset] = {}
+        self.stored: list[StateBatch] = []
+        self.stored_start = 0
+        self.deliveries: dict[int, int] = {}
+        self.crashes = 0
+
+    def of(self, offset: int) -> Offset:
+        return self.offsets.setdefault(offset, Offset())
+
+    def store(self) -> None:
+        self.stored_start = self.window.start_offset
+        self.stored = merge_batches(self.stored, self.window.take_changes(), self.stored_start)
+
+    def acquire(self) -> None:
+        offset = self.window.fetch_offset(TERMS.most_in_flight)
+        if offset < 0:
+            assert self.window.in_flight >= TERMS.most_in_flight
+            return
+        limits = AcquireTerms(
+            self.random.choice(MEMBERS), self.random.choice((1, 7, 30)), 5, is_strict=self.random.random() < 0.3
+        )
+        read = [batch for batch in self.log if batch.last >= offset]
+        acquired = self.window.acquire(iter(read), limits, TERMS, self.now)
+        for one, following in pairwise(acquired):
+            assert one.last < following.first
+        total = 0
+        for each in acquired:
+            for at in range(each.first, each.last + 1):
+                known = self.of(at)
+                assert at >= self.stored_start
+                assert known.state == AVAILABLE, (at, known)
+                known.state, known.count, known.member = ACQUIRED, known.count + 1, limits.member
+                known.deadline = self.now + TERMS.lock_ns
+                assert known.count == each.delivery_count
+                self.deliveries[at] = self.deliveries.get(at, 0) + 1
+                total += 1
+        if limits.is_strict:
+            assert total <= limits.max_records
+        most_at_once = max(following.last - one.last for one, following in pairwise(self.log))
+        assert self.window.in_flight < TERMS.most_in_flight + most_at_once
+
+    def acknowledge(self) -> None:
+        member = self.random.choice(MEMBERS)
+        held = sorted(at for at, known in self.offsets.items() if known.state == ACQUIRED and known.member == member)
+        if not held:
+            return
+        first = last = self.random.choice(held)
+        while last + 1 in held and self.random.random() < 0.8:
+            last += 1
+        kinds = [self.random.choice((GAP, ACCEPT, ACCEPT, RELEASE, REJECT, RENEW)) for _ in range(first, last + 1)]
+        if self.random.random() < 0.7:
+            kinds = kinds[:1]
+        batches = [AcknowledgementBatch(first, last, kinds)]
+        assert self.window.acknowledge(member, batches, TERMS, self.now) == 0
+        for at in range(first, last + 1):
+            kind, known = kinds[at - first if len(kinds) > 1 else 0], self.of(at)
+            if kind == RENEW:
+                known.deadline = self.now + TERMS.lock_ns
+            elif kind == RELEASE:
+                self.fail(known)
+            else:
+                known.state = ACKNOWLEDGED if kind == ACCEPT else ARCHIVED
+        self.store()
+
+    def acknowledge_wrongly(self) -> None:
+        before = self.window.batches()
+        held_by_others = [at for at, known in self.offsets.items() if known.state == ACQUIRED and known.member != "a"]
+        if held_by_others:
+            at = self.random.choice(held_by_others)
+            error = self.window.acknowledge("a", [AcknowledgementBatch(at, at, [ACCEPT])], TERMS, self.now)
+            assert error == ErrorCode.INVALID_RECORD_STATE
+        assert self.window.batches() == before
+
+    def fail(self, known: Offset) -> None:
+        known.state = AVAILABLE if known.count < TERMS.count_limit else ARCHIVED
+
+    def release(self) -> None:
+        member = self.random.choice(MEMBERS)
+        self.window.release(member, TERMS)
+        for known in self.offsets.values():
+            if known.state == ACQUIRED and known.member == member:
+                self.fail(known)
+        self.store()
+
+    def expire(self) -> None:
+        self.now += self.random.choice((100, 600, 2000))
+        self.window.expire(self.now, TERMS)
+        for known in self.offsets.values():
+            if known.state == ACQUIRED and known.deadline <= self.now:
+                self.fail(known)
+        self.store()
+
+    def crash(self) -> None:
+        if self.random.random() < 0.7:
+            return
+        self.crashes += 1
+        self.window = ShareWindow(self.stored_start, self.stored)
+        for known in self.offsets.values():
+            if known.state == ACQUIRED:
+                known.state, known.count = AVAILABLE, known.count - 1
+            elif known.is_missing:
+                known.state, known.is_missing = AVAILABLE, False
+
+    def check(self) -> None:
+        """Check that the window covers its offsets without holes, in the states of the model."""
+        at = self.window.start_offset
+        for batch in self.window.batches():
+            assert batch.first == at
+            assert batch.last >= batch.first
+            at = batch.last + 1
+            for offset in range(batch.first, batch.last + 1):
+                known = self.of(offset)
+                if batch.state == ARCHIVED and known.state == AVAILABLE:
+                    known.state, known.is_missing = ARCHIVED, True
+                assert (batch.state, batch.delivery_count) == (known.state, known.count), (offset, known, batch)
+        assert at == self.window.next_offset
+        assert not self.window.batches() or self.window.batches()[0].state not in ENDED
+        complete = sum(each.last - each.first + 1 for each in self.window.batches() if each.state in ENDED)
+        assert self.window.complete_count == complete
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_calls_leave_the_window_as_a_model_of_single_offsets(seed: int) -> None:
+    run = Run(seed)
+    steps = (run.acquire, run.acquire, run.acknowledge, run.acknowledge_wrongly, run.release, run.expire, run.crash)
+    for _ in range(300):
+        run.random.choice(steps)()
+        run.check()
+    for at, deliveries in run.deliveries.items():
+        assert deliveries <= TERMS.count_limit + run.crashes, at
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_record_is_accepted_once_in_the_end(seed: int) -> None:
+    run = Run(seed)
+    accepted: list[int] = []
+    for _ in range(3000):
+        offset = run.window.fetch_offset(TERMS.most_in_flight)
+        read = [batch for batch in run.log if batch.last >= offset >= 0]
+        for each in run.window.acquire(iter(read), AcquireTerms("a", 10, 10), TERMS, run.now):
+            batches = [AcknowledgementBatch(each.first, each.last, [ACCEPT])]
+            assert run.window.acknowledge("a", batches, TERMS, run.now) == 0
+            accepted += range(each.first, each.last + 1)
+        if offset > run.log[-1].last:
+            break
+    records = [at for batch in run.log if not batch.is_aborted for at in range(batch.first, batch.last + 1)]
+    assert accepted == records
+    assert run.window.in_flight == 0
+
+
+def batches_of(draw_from: random.Random) -> StateBatch:
+    first = draw_from.randrange(40)
+    return StateBatch(first, first + draw_from.randrange(10), draw_from.choice((0, 2, 4)), draw_from.randrange(1, 4))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12))
+def test_merged_batches_are_as_a_model_of_single_offsets(seed: int, updates: int) -> None:
+    source = random.Random(seed)
+    merged: list[StateBatch] = []
+    model: dict[int, tuple[int, int]] = {}
+    start = 0
+    for _ in range(updates):
+        written = [batches_of(source) for _ in range(source.randrange(4))]
+        start = max(start, source.randrange(30))
+        merged = merge_batches(merged, written, start)
+        for batch in written:
+            for at in range(batch.first, batch.last + 1):
+                model[at] = max(model.get(at, (0, 0)), (batch.delivery_count, batch.state))
+        found = {at: (each.delivery_count, each.state) for each in merged for at in range(each.first, each.last + 1)}
+        assert found == {at: value for at, value in model.items() if at >= start}
+        for one, following in pairwise(merged):
+            assert one.last < following.first
+            assert one.last + 1 < following.first or one[2:] != following[2:]
+
+
+def window_of(*sizes: int) -> tuple[ShareWindow, list[LogBatch]]:
+    """Return an empty window and a log with batches of these sizes."""
+    batches, at = [], 0
+    for size in sizes:
+        batches.append(LogBatch(at, at + size - 1))
+        at += size
+    return ShareWindow(0), batches
+
+
+def read(
+    window: ShareWindow, log: list[LogBatch], member: str = "a", records: int = 500, **terms: bool
+) -> list[Acquired]:
+    offset = window.fetch_offset(TERMS.most_in_flight)
+    found = [batch for batch in log if batch.last >= offset]
+    return window.acquire(found, AcquireTerms(member, records, 0, **terms), TERMS, 0)
+
+
+def answer(window: ShareWindow, kind: int, acquired: list[Acquired], member: str = "a") -> int:
+    batches = [AcknowledgementBatch(each.first, each.last, [kind]) for each in acquired]
+    return window.acknowledge(member, batches, TERMS, 0)
+
+
+def test_a_soft_limit_ends_with_the_batch_and_a_strict_one_at_the_record() -> None:
+    window, log = window_of(10, 10, 10)
+    assert read(window, log, records=11) == [(0, 19, 1)]
+    window, log = window_of(10, 10, 10)
+    assert read(window, log, records=11, is_strict=True) == [(0, 10, 1)]
+    assert read(window, log, records=11, is_strict=True) == [(11, 21, 1)]
+
+
+def test_no_more_records_are_in_flight_than_allowed() -> None:
+    window, log = window_of(*[25] * 8)
+    assert read(window, log) == [(0, 74, 1)]
+    assert read(window, log) == []
+    assert answer(window, RELEASE, [Acquired(5, 9, 1)]) == 0
+    assert read(window, log, "b") == [(5, 9, 2)]
+
+
+def test_a_batch_that_fails_is_delivered_in_ever_smaller_parts() -> None:
+    window, log = window_of(40, 20)
+    for count in (1, 2, 3):
+        first = read(window, log, records=40)
+        assert first == [(0, 39, count)]
+        assert answer(window, RELEASE, first) == 0
+    parts = [read(window, log) for _ in range(2)]
+    assert parts == [[(0, 19, 4)], [(20, 39, 4)]]
+    assert answer(window, RELEASE, [Acquired(0, 19, 4)]) == 0
+    assert read(window, log) == [(0, 0, 5)]
+    assert answer(window, RELEASE, [Acquired(0, 0, 5)]) == 0
+    assert read(window, log) == [(1, 1, 5)]
+    assert window.start_offset == 1
+
+
+def test_acknowledgements_of_one_request_apply_together_or_not_at_all() -> None:
+    window, log = window_of(10, 10)
+    read(window, log, records=10)
+    read(window, log, "b")
+    batches = [AcknowledgementBatch(0, 9, [ACCEPT]), AcknowledgementBatch(10, 19, [ACCEPT])]
+    assert window.acknowledge("a", batches, TERMS, 0) == ErrorCode.INVALID_RECORD_STATE
+    assert window.start_offset == 0
+    beyond = [AcknowledgementBatch(0, 20, [ACCEPT])]
+    assert window.acknowledge("a", beyond, TERMS, 0) == ErrorCode.INVALID_REQUEST
+    assert answer(window, ACCEPT, [Acquired(0, 9, 1)]) == 0
+    assert answer(window, ACCEPT, [Acquired(0, 9, 1)]) == 0  # before the start offset
+    assert answer(window, ACCEPT, [Acquired(10, 19, 1)], "b") == 0
+    assert (window.start_offset, window.in_flight) == (20, 0)
+
+
+def test_renewal_begins_a_lock_anew_unless_the_group_forbids_it() -> None:
+    window, log = window_of(10)
+    read(window, log)
+    renewal = [AcknowledgementBatch(0, 3, [RENEW])]
+    assert window.acknowledge("a", renewal, TERMS._replace(is_renewable=False), 900) == ErrorCode.INVALID_RECORD_STATE
+    assert window.acknowledge("a", renewal, TERMS, 900) == 0
+    assert window.take_changes() == []
+    assert window.expire(1000, TERMS) == 6
+    assert window.take_changes() == [StateBatch(4, 9, AVAILABLE, 1)]
+    assert window.expire(1900, TERMS) == 4
+    assert window.next_deadline_ns is None
+
+
+def test_a_moved_log_start_archives_what_is_available_before_it() -> None:
+    window, log = window_of(10, 10, 10)
+    read(window, log, records=10)
+    read(window, log, "b", records=10)
+    assert answer(window, RELEASE, [Acquired(0, 9, 1)]) == 0
+    window.log_start_moved(15)
+    assert window.start_offset == 10
+    assert answer(window, ACCEPT, [Acquired(10, 19, 1)], "b") == 0
+    window.log_start_moved(50)
+    assert (window.start_offset, window.next_offset) == (50, 50)
+
+
+def test_rejected_records_wait_for_the_dead_letter_topic() -> None:
+    window, log = window_of(10)
+    terms = TERMS._replace(has_dead_letters=True)
+    acquired = read(window, log)
+    batches = [AcknowledgementBatch(each.first, each.last, [REJECT]) for each in acquired]
+    assert window.acknowledge("a", batches, terms, 0) == 0
+    assert window.archiving() == [StateBatch(0, 9, DeliveryState.ARCHIVING, 1)]
+    assert window.start_offset == 0
+    window.archived(0, 9)
+    assert window.start_offset == 10
