@@ -12,6 +12,7 @@ from ops.compatibility import preparation
 from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
+from tests.support.sampling import Sampling
 from tests.support.shared_kafka import SharedKafka, shared_kafka
 from tests.support.wire_client import WireClient
 
@@ -30,6 +31,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rotunda's own tests")
     group.addoption("--quick", action="store_true", help="leave out what is slow or needs Java, a browser or Spark")
+    group.addoption("--whole", action="store_true", help="run every case of tests that have a sample of them otherwise")
     group.addoption("--compat", action="store_true", help="run the tests of clients that are left out otherwise")
 
 
@@ -89,6 +91,12 @@ def wire(broker: BrokerProcess) -> Iterator[WireClient]:
     """Yield a raw connection to the shared broker."""
     with WireClient(broker.port) as client:
         yield client
+
+
+@pytest.fixture
+def sampling(request: pytest.FixtureRequest) -> Sampling:
+    """Return a choice of a test's cases."""
+    return Sampling(request.config.getoption("--whole"))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from rotunda.broker.log.segments.segment_swap import SegmentSwap
 from tests.cleaner.keyed_log import KeyedLog, Written
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import check_indexes
+from tests.support.sampling import Sampling
 
 CONFIG = LogConfig(cleanup_policy=("compact",), internal_segment_bytes=700, index_interval_bytes=100)
 SEGMENTS = 3
@@ -45,10 +46,10 @@ def prepare(log: KeyedLog) -> SegmentSwap:
 @pytest.mark.parametrize("resume", [None, Checkpointed()], ids=["replaced", "restarted"])
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 def test_owner_killed_while_it_swaps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int, resume: Checkpointed | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: Sampling, moment: int, resume: Checkpointed | None
 ) -> None:
     outcomes = set()
-    for step in range(1, 1000):
+    for step in sampling.one_in(2, range(1, 1000)):
         log = filled(tmp_path / f"{step}" / "t-0")
         before = log.records()
         swap = prepare(log)
@@ -75,10 +76,10 @@ def test_owner_killed_while_it_swaps(
 
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 def test_owner_killed_again_while_it_completes_a_swap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: Sampling, moment: int
 ) -> None:
     for first in (5, 9, 13):
-        for step in range(1, 1000):
+        for step in sampling.one_in(3, range(1, 1000)):
             log = filled(tmp_path / f"{first}-{step}" / "t-0")
             before = log.records()
             swap = prepare(log)
@@ -94,8 +95,10 @@ def test_owner_killed_again_while_it_completes_a_swap(
 
 
 @pytest.mark.parametrize("moment", [BEFORE, AFTER, PARTLY])
-def test_cleaner_killed_while_it_compacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
-    for step in range(1, 1000):
+def test_cleaner_killed_while_it_compacts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: Sampling, moment: int
+) -> None:
+    for step in sampling.one_in(3, range(1, 1000)):
         log = filled(tmp_path / f"{step}" / "t-0")
         before = log.records()
         with killed_at(step, moment, monkeypatch) as killer:
@@ -103,7 +106,7 @@ def test_cleaner_killed_while_it_compacts(tmp_path: Path, monkeypatch: pytest.Mo
         if killer.step < step:
             break
         # The next cleaner, before and after the owner was replaced too.
-        if step % 2:
+        if step % 6 < 3:
             log.reopen()
         check_log(log, before)
         log.clean()

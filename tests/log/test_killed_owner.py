@@ -19,6 +19,7 @@ from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import NAME, ModelLog, batch, by_id, end_of, log_bytes, read_everything
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
+from tests.support.sampling import Sampling
 
 CONFIGS = {
     "rolls": LogConfig(internal_segment_bytes=700, index_interval_bytes=100),
@@ -65,13 +66,18 @@ def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 @pytest.mark.parametrize("are_large", [False, True], ids=["small", "large"])
 def test_killed_at_any_step_of_appending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: LogConfig, moment: int, are_large: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sampling: Sampling,
+    config: LogConfig,
+    moment: int,
+    are_large: bool,
 ) -> None:
     """The larger ones of the large batches are written ahead, in chunks."""
     if are_large:
         monkeypatch.setattr(append_limits, "WRITTEN_AT_ONCE_BYTES", 120)
         monkeypatch.setattr(log_segment, "_AHEAD_PIECE_BYTES", 70)
-    for step in range(1, 10_000):
+    for step in sampling.one_in(4, range(1, 10_000)):
         model = ModelLog(tmp_path / f"{step}" / "topic-0", config, FakeClock(wall_ms=TIMESTAMP_MS))
         model.open()
         work = Work(model, seed=1)

@@ -14,6 +14,7 @@ from rotunda.broker.log.producers.producer_state import ProducerState
 from rotunda.broker.protocol.records import batch_headers
 from tests.log.log_writer import NAME, ModelLog, batch, check_indexes, log_bytes, published_end
 from tests.support.record_batches import TIMESTAMP_MS
+from tests.support.sampling import Sampling
 
 SMALL = LogConfig(internal_segment_bytes=2_000, index_interval_bytes=100)
 
@@ -43,7 +44,7 @@ def active_file(model: ModelLog) -> Path:
 
 
 @pytest.mark.parametrize("quarter", range(4))
-def test_cut_at_every_byte(tmp_path: Path, quarter: int) -> None:
+def test_cut_at_every_byte(tmp_path: Path, sampling: Sampling, quarter: int) -> None:
     """The last segment is cut at every byte of its final 4 KiB: exactly the whole batches remain (`36`)."""
     config = LogConfig(index_interval_bytes=500)
     model = filled(tmp_path / "t", config, 60)
@@ -52,7 +53,7 @@ def test_cut_at_every_byte(tmp_path: Path, quarter: int) -> None:
     for data in model.acknowledged:
         ends.append(ends[-1] + len(data))
     file = model.directory / "00000000000000000000.log"
-    for length in range(len(content) - quarter, len(content) - 4097, -4):
+    for length in sampling.one_in(4, range(len(content) - quarter, len(content) - 4097, -4)):
         file.write_bytes(content[:length])
         log = PartitionLog.open(model.directory, NAME, config, model.clock, Checkpointed())
         stand = bisect_right(ends, length) - 1

@@ -24,12 +24,10 @@ CLIENTS = ("confluent-kafka", "kafka-python", "pytest", "pytest-xdist")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(dist: Path) -> Path:
     """Return the wheel."""
-    directory = tmp_path_factory.mktemp("dist")
-    subprocess.run([REPOSITORY / "ops/build", directory], check=True, capture_output=True, timeout=INSTALL_S)
-    assert len(list(directory.glob("*.tar.gz"))) == 1
-    [wheel] = directory.glob("*.whl")
+    assert len(list(dist.glob("*.tar.gz"))) == 1
+    [wheel] = dist.glob("*.whl")
     return wheel
 
 

@@ -9,10 +9,10 @@ from ops.reliability import report
 from ops.reliability.campaign import ATTACKS, Campaign, Orders
 from ops.reliability.chance import source
 
-MINUTES = 1.0
+MINUTES = 0.4
 #: Of each role; other tests share the machine.
-KILLS = 4
-FRAMES = 20_000
+KILLS = 2
+FRAMES = 8_000
 
 
 @pytest.mark.slow
