@@ -11,7 +11,7 @@ import pytest
 
 from rotunda.broker.log.segments.open_segments import most_segments
 from tests.integration.test_failing_disk import STORAGE_ERROR, ask, metric, refusal, status, takes
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.few_descriptors import FEW
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
@@ -19,6 +19,7 @@ from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic, produce, read_partition
 
 SETTINGS = {
+    **PAGE,
     "num.network.threads": 1,
     "num.io.threads": 1,
     "storage.free.warn.bytes": 0,

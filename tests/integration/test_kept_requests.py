@@ -11,10 +11,10 @@ import pytest
 from tests.integration.test_limits import MB, memory_bytes
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.support.exposition import Scraper
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, create_topic, fetch, produce
-from tests.web.test_status_page import ask
 
 CONNECTIONS, PIPELINED = 200, 64
 FIVE_MINUTES_MS = 300_000
@@ -54,7 +54,7 @@ def padded_fetch(topic: str, padding_bytes: int) -> bytes:
 
 def sample(broker: BrokerProcess, name: str) -> float:
     """Return the sum of the samples that begin like this, labels included."""
-    lines = ask(broker, "/metrics")[2].decode().splitlines()
+    lines = Scraper(broker).scrape().text.splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"rotunda_processor_{name}"))
 
 

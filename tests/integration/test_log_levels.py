@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 
 _TAG = re.compile(r"\S+ DEBUG [a-z]+-(\d+) rotunda\.broker\.server_log\.log_levels: levels of loggers are now")
@@ -17,7 +17,7 @@ _TAG = re.compile(r"\S+ DEBUG [a-z]+-(\d+) rotunda\.broker\.server_log\.log_leve
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(tmp_path, {"num.network.threads": 2, "num.io.threads": 2}, ephemeral=False)
+    broker = BrokerProcess(tmp_path, {**PAGE, "num.network.threads": 2, "num.io.threads": 2}, ephemeral=False)
     broker.start()
     yield broker
     broker.stop()
