@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rotunda.broker.errors import RotundaError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 #: The supported profile version.
 KNOWN_VERSION = 1
+#: A Parquet file begins and ends with it.
+_MAGIC = b"PAR1"
 OPEN, REQUEST, CLOSE = "open", "request", "close"
 
 
@@ -52,14 +52,14 @@ def read(path: Path) -> list[Event]:
     files = _files(path)
     if not files:
         raise RotundaError(f"{path} has no profile; make one with: rotunda report replay")
-    table = _table(files)
-    if not table.num_rows or "profileVersion" not in table.column_names:
+    rows = [row for file in files for row in _rows(file)]
+    versions = {row.get("profileVersion") for row in rows}
+    if not rows or versions == {None}:
         raise RotundaError(f"{path} has no rows of a profile; make one with: rotunda report replay")
-    versions = set(table.column("profileVersion").to_pylist())
     if versions != {KNOWN_VERSION}:
         found = ", ".join(str(version) for version in versions)
         raise RotundaError(f"{path} is a profile of version {found}; this program knows version {KNOWN_VERSION}")
-    events = [Event(**_of_row(row)) for row in table.to_pylist()]
+    events = [Event(**_of_row(row)) for row in rows]
     return sorted(events, key=lambda event: event.atUs)
 
 
@@ -84,12 +84,19 @@ def _files(path: Path) -> list[Path]:
     return sorted(each for each in directory.glob("*") if each.suffix in {".parquet", ".json"})
 
 
-def _table(files: Sequence[Path]) -> pa.Table:
-    import pyarrow as pa  # noqa: PLC0415 - takes a while to import, which complaints need not wait for
-    from pyarrow import json, parquet  # noqa: PLC0415
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file: Parquet, or JSON with an object a line. Raises RotundaError for another file."""
+    from arro3.io import read_parquet  # noqa: PLC0415 - takes a while to import, which complaints need not wait for
 
+    content = file.read_bytes()
     try:
-        tables = [json.read_json(each) if each.suffix == ".json" else parquet.read_table(each) for each in files]
-        return pa.concat_tables(tables, promote_options="default")
-    except (pa.ArrowInvalid, OSError) as failure:
-        raise RotundaError(f"{files[0].parent} cannot be read as a profile: {failure}") from failure
+        if file.suffix == ".json":
+            yield from map(json.loads, content.splitlines())
+            return
+    except ValueError as failure:
+        raise RotundaError(f"{file} cannot be read as a profile: {failure}") from failure
+    if not (content.startswith(_MAGIC) and content.endswith(_MAGIC)):
+        raise RotundaError(f"{file} cannot be read as a profile: not a Parquet file")
+    for batch in read_parquet(content):
+        columns = [column.to_pylist() for column in batch.columns]
+        yield from (dict(zip(batch.column_names, row, strict=True)) for row in zip(*columns, strict=True))

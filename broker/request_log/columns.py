@@ -271,8 +271,6 @@ GAPS = Dataset(
     ),
 )
 
-#: Columns by which readers filter rows: files have their statistics per row group, so that readers can skip groups.
-CHOSEN_BY = frozenset({"time", "requestApiKeyName", "clientId", "topic", "errorCode", "totalTimeUs", "group"})
 
 DATASETS: dict[str, Dataset] = {each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, ROLES, GAPS)}
 

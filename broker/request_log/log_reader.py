@@ -1,4 +1,4 @@
-"""Reads finished files of the request log for a range of time, as tables.
+"""Reads finished files of the request log for a range of time, as rows.
 
 Runs in the command line; any process may read, and nothing is written. Files may be deleted while they are read, or
 replaced by compaction; then they are listed again.
@@ -6,23 +6,36 @@ replaced by compaction; then they are listed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.dataset as ds
+import numpy as np
+from arro3.core import Array, DataType, RecordBatch
+from arro3.io import read_parquet
 
 from rotunda.broker.request_log.columns import DATASETS
 from rotunda.broker.request_log.part_files import HOUR_US, dataset_path, finished
-from rotunda.broker.request_log.tables import schema_of
 
 #: Attempts to list and read the files when some are deleted meanwhile.
 ATTEMPTS = 5
 
 #: Rows of an hour may be in a file of the previous one: the wall clock may have been set.
 SLACK_HOURS = 1
+
+_BATCH_ROWS = 65_536
+
+#: A row's values by column. Columns that an older file lacks are None.
+Row = dict[str, Any]
+
+
+class Query(NamedTuple):
+    """A selection of rows: from a time on, with values that fulfil the condition of their column."""
+
+    since_us: int
+    where: Mapping[str, Callable[[Any], bool]] = {}
 
 
 def files_since(root: Path, dataset: str, since_us: int) -> list[Path]:
@@ -32,25 +45,60 @@ def files_since(root: Path, dataset: str, since_us: int) -> list[Path]:
     return sorted(found)
 
 
-def read(root: Path, dataset: str, since_us: int, condition: Any = None) -> Any:
-    """Return the rows from a time on that match an Arrow expression, as a table."""
+def read(root: Path, dataset: str, query: Query) -> list[Row]:
+    """Return the rows of a query, in order of their files."""
     for _ in range(ATTEMPTS - 1):
         try:
-            return read_files(files_since(root, dataset, since_us), dataset, since_us, condition)
+            return read_files(files_since(root, dataset, query.since_us), dataset, query)
         except FileNotFoundError:
             continue
-    return read_files(files_since(root, dataset, since_us), dataset, since_us, condition)
+    return read_files(files_since(root, dataset, query.since_us), dataset, query)
 
 
-def read_files(files: Iterable[Path], dataset: str, since_us: int, condition: Any = None) -> Any:
-    """Return the rows of some files, as `read` does. Raises FileNotFoundError when one was deleted."""
-    schema = schema_of(DATASETS[dataset])
-    paths = [str(path) for path in files]
-    if not paths:
-        return schema.empty_table()
-    recent = ds.field("time") >= pa.scalar(since_us, pa.timestamp("us", tz="UTC"))
-    wanted = recent if condition is None else recent & condition
-    return ds.dataset(paths, schema=schema, format="parquet").to_table(filter=wanted)
+def read_files(files: Iterable[Path], dataset: str, query: Query) -> list[Row]:
+    """Return the rows of a query in some files. Raises FileNotFoundError when one was deleted."""
+    rows: list[Row] = []
+    for path in files:
+        for batch in _batches(path, query):
+            rows += _rows(batch, dataset)
+    return rows
+
+
+def highest(files: Iterable[Path], dataset: str, query: Query, column: str, limit: int) -> list[Row]:
+    """Return the rows of a query with the highest values of a column, highest first. Raises as `read_files`.
+
+    Batch by batch: an hour of a busy broker may not fit into memory.
+    """
+    rows: list[Row] = []
+    for path in files:
+        for batch in _batches(path, query):
+            values = batch[column].cast(DataType.int64()).to_numpy()
+            best = np.argsort(-values, kind="stable")[:limit]
+            found = _rows(batch.take(_positions(best)), dataset)
+            rows = heapq.nlargest(limit, rows + found, key=lambda row: row[column])
+    return rows
+
+
+def _batches(path: Path, query: Query) -> Iterator[RecordBatch]:
+    """Yield the rows of a query in one file."""
+    for batch in read_parquet(path, batch_size=_BATCH_ROWS):
+        matches = batch["time"].cast(DataType.int64()).to_numpy() >= query.since_us
+        for column, fulfils in query.where.items():
+            matches &= np.fromiter(map(fulfils, batch[column].to_pylist()), np.bool_, batch.num_rows)
+        yield batch if matches.all() else batch.take(_positions(np.flatnonzero(matches)))
+
+
+def _positions(places: np.ndarray) -> Array:
+    return Array.from_numpy(places.astype(np.uint32))
+
+
+def _rows(batch: RecordBatch, dataset: str) -> list[Row]:
+    names, missing = set(batch.column_names), [None] * batch.num_rows
+    columns = {
+        column.name: batch[column.name].to_pylist() if column.name in names else missing
+        for column in DATASETS[dataset].columns
+    }
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _hour_of(path: Path) -> int:

@@ -126,7 +126,7 @@ class Recorder:
                 self._sort_in(each)
             # The rows are in this process's memory now; they are settled when they are in a finished file.
             self._intake.release()
-            self._give_up(self._buffers.write_groups())
+            self._buffers.convert_groups()
         if self._recent is not None:
             self._recent.publish(self._clock.monotonic_ns(), self._epoch_ns)
         self._add_roles()
@@ -153,7 +153,7 @@ class Recorder:
             return True
         if not self.is_prepared:
             return False
-        self._give_up(self._buffers.write_groups(everything=True))
+        self._buffers.convert_groups(everything=True)
         self._forget_names()
         return True
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,17 +111,8 @@ def _make(root: Path, context: ProcessContext, stop: StopFlag) -> bool:
     return False
 
 
-class _WithoutPandas:
-    """Reports pandas as not installed. Arrow imports it for its first array, and would load all of it."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
 def _prepare(recorder: Recorder, context: ProcessContext) -> None:
     """Import the modules for writing files, while rows are already being read."""
-    sys.meta_path.insert(0, _WithoutPandas())
     importlib.import_module("rotunda.broker.request_log.tables")
     recorder.is_prepared = True
     context.recorder_bell.ring()
@@ -153,9 +143,6 @@ def build(context: ProcessContext, generation: int, root: Path) -> Recorder:
     """Return the recorder; its predecessors' losses are queued to be recorded."""
     # numpy starts threads for itself unless the environment forbids it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Arrow's own allocators cache memory for reuse that may never happen.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     from rotunda.broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
     from rotunda.broker.metadata.storage.metadata_file import metadata_path  # noqa: PLC0415
     from rotunda.broker.request_log.recorder import Recorder  # noqa: PLC0415

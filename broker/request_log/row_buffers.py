@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Approximate number of rows in a row group of the open file.
+#: Approximate number of rows that are converted to Arrow at once.
 GROUP_ROWS = 32_768
 
 #: The same for rows added one by one, whose texts clients may make long.
@@ -85,15 +85,15 @@ class RowBuffers:
         """Return when the oldest pending buffer was begun."""
         return min((buffer.begun_ns for buffer in self._buffers.values()), default=None)
 
-    def write_groups(self, *, everything: bool = False) -> list[RowBuffer]:
-        """Write full row groups to their open files, or all rows. Return the dropped buffers.
-
-        Writes nothing until `is_prepared`.
-        """
+    def convert_groups(self, *, everything: bool = False) -> None:
+        """Convert the rows of full groups, or all rows, to Arrow. Does nothing until `is_prepared`."""
         if not self.is_prepared:
-            return []
-        full = [buffer for buffer in self._buffers.values() if everything or buffer.rows >= buffer.group_rows]
-        return [buffer for buffer in full if not self._try(buffer, self._write_group)]
+            return
+        for buffer in self._buffers.values():
+            if everything or buffer.rows >= buffer.group_rows:
+                self._converted(buffer)
+                buffer.chunks = []
+                buffer.rows = 0
 
     def roll(self, before_ns: int, roll_bytes: int) -> tuple[list[RowBuffer], list[RowBuffer]]:
         """Finish files begun before a time, or large enough. Return the (finished, dropped) buffers."""
@@ -102,45 +102,34 @@ class RowBuffers:
             for buffer in self._buffers.values()
             if buffer.begun_ns <= before_ns or (buffer.part is not None and buffer.part.size_bytes >= roll_bytes)
         ]
-        finished = [buffer for buffer in due if self._try(buffer, self._finish)]
+        finished = [buffer for buffer in due if self._try_finish(buffer)]
         return finished, [buffer for buffer in due if buffer not in finished]
 
-    def _try(self, buffer: RowBuffer, step: Callable[[RowBuffer], None]) -> bool:
-        """Run one step; on failure, drop the buffer and its file."""
+    def _try_finish(self, buffer: RowBuffer) -> bool:
+        """Finish the file of a buffer and forget the buffer. Return whether it succeeded."""
         try:
-            step(buffer)
-        except OSError as error:
-            logger.error("cannot write rows of %s: %s", buffer.dataset, error)
-            if buffer.part is not None:
-                buffer.part.discard()
-            del self._buffers[buffer.dataset, buffer.hour]
-            return False
-        return True
-
-    def _write(self, buffer: RowBuffer) -> None:
-        # pyarrow is large: an unused broker does not load it.
-        from rotunda.broker.request_log.tables import OpenPart, table_of  # noqa: PLC0415
-
-        if not buffer.chunks:
-            return
-        dataset = DATASETS[buffer.dataset]
-        if buffer.part is None:
+            part = self._converted(buffer)
             # Never make the data directory itself: a removed one must not be replaced.
             self._root.mkdir(exist_ok=True)
+            part.finish()
+        except OSError as error:
+            logger.error("cannot write rows of %s: %s", buffer.dataset, error)
+            return False
+        finally:
+            del self._buffers[buffer.dataset, buffer.hour]
+        self.rows_written += part.rows
+        self.files_written += 1
+        return True
+
+    def _converted(self, buffer: RowBuffer) -> OpenPart:
+        """Return the file in progress of a buffer, with all of its rows."""
+        # Arrow is large: an unused broker does not load it.
+        from rotunda.broker.request_log.tables import OpenPart, batch_of  # noqa: PLC0415
+
+        dataset = DATASETS[buffer.dataset]
+        if buffer.part is None:
             name = f"part-{self._name}-{next(self._numbers):06d}{SUFFIX}"
             buffer.part = OpenPart(hour_path(self._root, buffer.dataset, buffer.hour), name, dataset)
-        buffer.part.write(table_of(dataset, self._values_of(buffer.dataset, buffer.chunks)))
-
-    def _write_group(self, buffer: RowBuffer) -> None:
-        self._write(buffer)
-        self.rows_written += buffer.rows
-        buffer.chunks = []
-        buffer.rows = 0
-
-    def _finish(self, buffer: RowBuffer) -> None:
-        self._write(buffer)
-        if buffer.part is not None:
-            buffer.part.finish()
-            self.files_written += 1
-        self.rows_written += buffer.rows
-        del self._buffers[buffer.dataset, buffer.hour]
+        if buffer.chunks:
+            buffer.part.add(batch_of(dataset, self._values_of(buffer.dataset, buffer.chunks)))
+        return buffer.part

@@ -1,114 +1,122 @@
-"""Converts columns to Parquet: pyarrow's types, and one open file.
+"""Converts columns to Arrow and writes them as Parquet files, by arro3.
 
-Runs in the recorder, and imports pyarrow, which is large: load it when there are rows to write. Strings are passed by
-code, as indexes into a short list, and stored as plain strings.
+Runs in the recorder; readers use the schemas. Strings are passed by code, as indexes into a short list.
 """
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from arro3.core import Array, ChunkedArray, DataType, Field, RecordBatch, Schema, Table
+from arro3.io import write_parquet
+from numpy.typing import NDArray
 
-from rotunda.broker.request_log.columns import BOOL, CHOSEN_BY, DOUBLE, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
+from rotunda.broker.request_log.columns import BOOL, DOUBLE, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
 from rotunda.broker.request_log.part_files import HIDDEN, UNFINISHED
 from rotunda.broker.request_log.values import Coded, Nullable, Values
 
-_TYPES: dict[str, Any] = {
-    TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    STRING: pa.string(),
-    BOOL: pa.bool_(),
-    INT16: pa.int16(),
-    INT32: pa.int32(),
-    INT64: pa.int64(),
-    DOUBLE: pa.float64(),
+_TYPES = {
+    TIMESTAMP: DataType.timestamp("us", tz="UTC"),
+    STRING: DataType.string(),
+    BOOL: DataType.bool(),
+    INT16: DataType.int16(),
+    INT32: DataType.int32(),
+    INT64: DataType.int64(),
+    DOUBLE: DataType.float64(),
 }
-#: Input types for Parquet; dictionaries are stored as plain strings.
-_GIVEN = {**_TYPES, STRING: pa.dictionary(pa.int32(), pa.string())}
+_NUMPY = {TIMESTAMP: "i8", BOOL: "?", INT16: "i2", INT32: "i4", INT64: "i8", DOUBLE: "f8"}
 
 #: Times and durations are smallest as differences. Other numbers are nearly always the same, or as good as random: zstd
 #: compresses them, and a dictionary first costs more than it saves.
 _DIFFERING = (TIMESTAMP, INT64)
 
-_NUMPY = {TIMESTAMP: "M8[us]", BOOL: "?", INT16: "i2", INT32: "i4", INT64: "i8", DOUBLE: "f8"}
+
+def schema_of(dataset: Dataset) -> Schema:
+    """Return a dataset's schema."""
+    return Schema([Field(column.name, _TYPES[column.kind], nullable=column.nullable) for column in dataset.columns])
 
 
-def schema_of(dataset: Dataset) -> Any:
-    """Return a dataset's schema as readers see it."""
-    return _schema(dataset, _TYPES)
-
-
-def table_of(dataset: Dataset, values: Mapping[str, Values]) -> Any:
-    """Return a table of a dataset from its columns' values. KeyError when one is missing."""
+def batch_of(dataset: Dataset, values: Mapping[str, Values]) -> RecordBatch:
+    """Return a batch of a dataset from its columns' values. KeyError when one is missing."""
     arrays = [_array(values[column.name], column.kind) for column in dataset.columns]
-    return pa.Table.from_arrays(arrays, schema=_schema(dataset, _GIVEN))
+    return RecordBatch.from_arrays(arrays, schema=schema_of(dataset))
 
 
-def _schema(dataset: Dataset, types: Mapping[str, Any]) -> Any:
-    return pa.schema([pa.field(column.name, types[column.kind], column.nullable) for column in dataset.columns])
-
-
-def _array(values: Values, kind: str) -> Any:
-    """Return values as an array. Arrow's compute functions, which are large, are not needed for it."""
+def _array(values: Values, kind: str) -> Array:
     if isinstance(values, Coded):
-        # Parquet accepts a dictionary unchanged only if its texts are unique.
-        texts = [text for text in dict.fromkeys(values.values) if text is not None]
-        place_of: dict[str | None, int] = {text: place for place, text in enumerate(texts)}
-        place_of[None] = -1
-        places = np.array([place_of[text] for text in values.values], np.int32)[values.codes]
-        indexes = pa.array(places, mask=places < 0 if None in values.values else None)
-        return pa.DictionaryArray.from_arrays(indexes, pa.array(texts, pa.string()))
+        return Array(values.values, _TYPES[kind]).take(_numbers(values.codes, "u4"))
     if isinstance(values, Nullable):
-        return pa.array(values.values.astype(_NUMPY[kind]), _GIVEN[kind], mask=values.missing)
+        given = values.values
+        with_null = ChunkedArray([_numbers(given, _NUMPY[kind]), Array([None], _stored(kind))]).combine_chunks()
+        places = np.where(values.missing, len(given), np.arange(len(given)))
+        return with_null.take(_numbers(places, "u4")).cast(_TYPES[kind])
     if isinstance(values, list):
-        return pa.array(values, _GIVEN[kind])
-    return pa.array(values.astype(_NUMPY[kind]), _GIVEN[kind])
+        return Array(values, _stored(kind)).cast(_TYPES[kind])
+    return _numbers(values, _NUMPY[kind]).cast(_TYPES[kind])
+
+
+def _stored(kind: str) -> DataType:
+    return DataType.int64() if kind == TIMESTAMP else _TYPES[kind]
+
+
+def _numbers(values: NDArray[np.generic], kind: str) -> Array:
+    return Array.from_numpy(np.ascontiguousarray(values.astype(kind, copy=False)))
 
 
 class OpenPart:
-    """A file in progress, under a hidden name."""
+    """A file in progress. Its rows are in memory until it is finished."""
 
     def __init__(self, directory: Path, name: str, dataset: Dataset) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / name
         self._hidden = directory / f"{HIDDEN}{name}{UNFINISHED}"
-        self._file = self._hidden.open("wb")
-        # Readers get plain types from the file's own schema; Arrow's would only repeat it.
-        repeated = [column.name for column in dataset.columns if column.kind == STRING]
-        differing = [column.name for column in dataset.columns if column.kind in _DIFFERING]
-        self._writer = pq.ParquetWriter(
-            self._file, _schema(dataset, _GIVEN), compression="zstd", compression_level=1, store_schema=False,
-            use_dictionary=repeated, column_encoding=dict.fromkeys(differing, "DELTA_BINARY_PACKED"), version="2.6",
-            write_statistics=[column.name for column in dataset.columns if column.name in CHOSEN_BY],
-        )  # fmt: skip
+        self._dataset = dataset
+        self._batches: list[RecordBatch] = []
 
     @property
     def size_bytes(self) -> int:
-        """Bytes written so far."""
-        return self._file.tell()
+        """Bytes of memory that the rows occupy."""
+        return sum(batch.nbytes for batch in self._batches)
 
-    def write(self, table: Any) -> None:
-        """Write a table as one row group. Raises OSError."""
-        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(batch.num_rows for batch in self._batches)
+
+    def add(self, batch: RecordBatch) -> None:
+        """Add rows."""
+        self._batches.append(batch)
 
     def finish(self) -> None:
-        """Complete the file, make it durable and visible. Raises OSError; then it does not exist."""
-        self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._hidden.rename(self._path)
+        """Write the file, make it durable and visible. Raises OSError; then it does not exist."""
+        self._hidden.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._hidden.open("wb") as file:
+                file.write(self._encoded())
+                file.flush()
+                os.fsync(file.fileno())
+            self._hidden.rename(self._path)
+        except OSError:
+            with suppress(OSError):
+                self._hidden.unlink(missing_ok=True)
+            raise
 
-    def discard(self) -> None:
-        """Delete the written data, in any state."""
-        with suppress(OSError):
-            # Flushes the buffer, for which there may be no space.
-            self._file.close()
-        with suppress(OSError):
-            self._hidden.unlink(missing_ok=True)
+    def _encoded(self) -> memoryview:
+        """Return the file's bytes. arro3 panics when a write fails, so that it writes to memory."""
+        columns = self._dataset.columns
+        encoded = io.BytesIO()
+        write_parquet(
+            Table.from_batches(self._batches, schema=schema_of(self._dataset)),
+            encoded,
+            compression="zstd(1)",
+            # Readers get the types from the file's own schema; Arrow's would only repeat it.
+            skip_arrow_metadata=True,
+            column_dictionary_enabled={column.name: column.kind == STRING for column in columns},
+            column_encoding={column.name: "delta_binary_packed" for column in columns if column.kind in _DIFFERING},
+            writer_version="parquet_2_0",
+        )
+        return encoded.getbuffer()

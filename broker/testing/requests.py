@@ -11,11 +11,11 @@ import uuid
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.client.network.blocking_client import CLIENT_ID, BlockingClient
 from rotunda.broker.errors import RotundaError
-from rotunda.broker.request_log.log_reader import read
+from rotunda.broker.request_log.log_reader import Query, Row, read
 from rotunda.broker.request_log.part_files import DIRECTORY, FOLLOWED
 from rotunda.shm.rings.recorder_rings import RecorderSettings
 from rotunda.shm.segment import attach
@@ -77,7 +77,7 @@ def requests_of(record: RunRecord, wanted: Wanted, since_us: int, clock: SystemC
         with suppress(FileNotFoundError):
             # The recorder starts late, and creates the directory.
             (root / FOLLOWED).touch()
-        rows = read(root, "requests", since_us).to_pylist()
+        rows = read(root, "requests", Query(since_us))
         if sum(row["clientId"] == mark for row in rows) >= record.processors:
             break
         now_ns = clock.monotonic_ns()
@@ -117,7 +117,7 @@ def _is_wanted(request: Request, api: str | None, client_id: str | None, topic: 
     )
 
 
-def _request(row: dict[str, Any]) -> Request:
+def _request(row: Row) -> Request:
     software = " ".join(filter(None, (row["softwareName"], row["softwareVersion"]))) or None
     return Request(
         row["time"], _kafka_name(row["requestApiKeyName"]), row["requestApiVersion"], row["clientId"], software,

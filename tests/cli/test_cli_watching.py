@@ -111,7 +111,7 @@ def test_of_many_files_the_slowest_and_the_latest_are_found(tmp_path: Path) -> N
     """Row 22: file by file, because an hour of a busy broker is more than fits into memory."""
     directory = tmp_path / "request-log" / "requests" / "v=1" / "date=2024-05-31" / "hour=18"
     directory.mkdir(parents=True)
-    schema = schema_of(DATASETS["requests"])
+    schema = pa.schema(schema_of(DATASETS["requests"]))
     for number, durations in enumerate([(5, 90, 7), (80, 6, 8), (1, 2, 100)]):
         rows = [
             {**{field.name: _some(field.type) for field in schema}, "time": 1_717_178_400_000_000 + number * 10 + each,

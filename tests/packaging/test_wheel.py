@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,18 @@ def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names - wanted == {"rotunda/broker/native/compiled.abi3.so"}
     assert not wanted - names
+
+
+def test_the_size_of_an_installation(wheel: Path) -> None:
+    """install.md: at most 160 MB of files with the extra `web`, without byte code."""
+    lines = (REPOSITORY / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    names = {line.partition("==")[0] for line in lines if "==" in line} - {"setuptools"}
+    with zipfile.ZipFile(wheel) as archive:
+        size_bytes = sum(entry.file_size for entry in archive.infolist())
+    for name in names:
+        files = [each for each in distribution(name).files or [] if each.suffix != ".pyc"]
+        size_bytes += sum(Path(str(each.locate())).stat().st_size for each in files)
+    assert size_bytes < 160_000_000
 
 
 def test_one_wheel_is_for_every_python(wheel: Path) -> None:

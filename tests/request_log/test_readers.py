@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rotunda.broker.request_log import log_reader
+from rotunda.broker.request_log.log_reader import Query
 from tests.support.generated_log import LATER_COLUMNS
 from tests.support.recorder_bench import WALL_MS, RecorderBench, rows_of
 from tests.support.roles_bench import INTERVAL_MS, RolesBench
@@ -90,19 +91,16 @@ def test_roles_in_every_reader(roles: Path) -> None:
         found = connection.execute(query, [everything]).fetchall()
     assert ("processor", 1, 0.25) in found
     assert ("cleaner", None, None) in found
-    table = log_reader.read(roles.parent, "roles", 0, ds.field("role") == "processor")
-    assert sorted(zip(*table.select(["traffic", "requests"]).to_pydict().values(), strict=True)) == [
-        (False, 0),
-        (True, 1),
-    ]
+    rows = log_reader.read(roles.parent, "roles", Query(0, {"role": lambda role: role == "processor"}))
+    assert sorted((row["traffic"], row["requests"]) for row in rows) == [(False, 0), (True, 1)]
 
 
 def test_older_files_beside_newer_ones(requests: Path) -> None:
     """A column that an older file lacks is null: columns are only ever added."""
     first, second = sorted(requests.rglob("*.parquet"))
     pq.write_table(pq.read_table(first, partitioning=None).drop_columns(list(LATER_COLUMNS)), first)
-    table = log_reader.read(requests.parent, "requests", WALL_MS * 1000 - 3_600_000_000)
-    assert (len(table), table["recordBytes"].null_count) == (30, 30)
+    rows = log_reader.read(requests.parent, "requests", Query(WALL_MS * 1000 - 3_600_000_000))
+    assert [row["recordBytes"] for row in rows] == [None] * 30
     query = "SELECT count(*), count(records), count(codec) FROM read_parquet(?, union_by_name = true)"
     with duckdb.connect() as connection:
         assert connection.execute(query, [f"{requests}/**/*.parquet"]).fetchall() == [(30, 30, 0)]

@@ -151,20 +151,30 @@ def test_each_row_lies_in_the_hour_of_its_time(bench: RecorderBench) -> None:
 
 
 def test_no_file_is_seen_before_it_is_whole(bench: RecorderBench) -> None:
-    bench.push(rows_of(bench.clock, 1000))
-    for _ in range(GROUP_ROWS // 1000 + 1):
-        bench.turn()
+    pushes = GROUP_ROWS // 1000 + 1
+    for _ in range(pushes):
         bench.push(rows_of(bench.clock, 1000))
-    bench.turn()
-    on_disk = [name for _, _, names in os.walk(bench.root) for name in names]
-    assert on_disk
-    assert all(name.startswith(".") and not name.endswith(".parquet") for name in on_disk)
-    assert remove_unfinished(bench.root) is None
+        bench.turn()
     assert not [name for _, _, names in os.walk(bench.root) for name in names]
-    # The file was deleted under this recorder: that is a loss like any other.
+    bench.recorder.finish()
+    assert len(bench.read("requests")) == pushes * 1000
+
+
+def test_an_unfinished_file_is_removed(bench: RecorderBench) -> None:
+    unfinished = bench.root / "requests" / "v=1" / ".part-x-1.parquet.unfinished"
+    unfinished.parent.mkdir(parents=True)
+    unfinished.write_bytes(b"PAR1")
+    assert remove_unfinished(bench.root) is None
+    assert not unfinished.exists()
+
+
+def test_rows_of_a_file_that_cannot_be_written_are_a_gap(bench: RecorderBench) -> None:
+    (bench.root / "requests").write_bytes(b"in the way")
+    bench.push(rows_of(bench.clock, 10))
+    bench.turn()
     bench.recorder.finish()
     bench.recorder.finish()
-    assert {gap["cause"] for gap in bench.read("gaps")} == {"write_failed"}
+    assert {(gap["cause"], gap["rows"]) for gap in bench.read("gaps")} == {("write_failed", 10)}
 
 
 def test_a_killed_recorder_loses_what_was_not_in_a_finished_file_and_its_replacement_says_so(

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from rotunda.broker.request_log import log_reader, part_files
+from rotunda.broker.request_log.log_reader import Query
 from rotunda.spark.hourly.compaction import ASIDE
 from tests.spark.test_compact import counted_all_the_time
 from tests.spark.test_runs import JOB_SECONDS, QUICK_TO_START, command, run
@@ -64,7 +65,7 @@ def test_killed_at_any_point_and_repeated_every_reader_has_every_row_once(tmp_pa
     before = log.content()
     arguments = command(tmp_path, "compact", *RANGE)
     with counted_all_the_time(
-        log.count, lambda: log_reader.read(log.root, "requests", 0).num_rows, pause_s=1.0
+        log.count, lambda: len(log_reader.read(log.root, "requests", Query(0))), pause_s=1.0
     ) as seen:
         points: list[tuple[str, Callable[[int], bool]]] = [
             ("new files are being written", lambda _: log.is_writing()),

@@ -89,7 +89,7 @@ def _random_request(chance: random.Random, hours: int) -> dict[str, Any]:
 
 def write(root: Path, dataset: str, rows: Iterable[Row], without: Iterable[str] = ()) -> list[Path]:
     """Write rows of a dataset, a file for each hour, and return the files; `without` are columns of later versions."""
-    schema = schema_of(DATASETS[dataset])
+    schema = pa.schema(schema_of(DATASETS[dataset]))
     by_hour: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         by_hour[int(row["time"].timestamp()) // 3600].append(row)

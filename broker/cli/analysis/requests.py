@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import select
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
-
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import BootFailed, RotundaError, UsageError
-from rotunda.broker.request_log.log_reader import ATTEMPTS, files_since, read, read_files
+from rotunda.broker.request_log.log_reader import ATTEMPTS, Query, Row, files_since, highest, read, read_files
 from rotunda.broker.request_log.part_files import COMPACTED, DIRECTORY, FOLLOWED
 from rotunda.broker.runtime import run_dir
 from rotunda.broker.text_table import aligned, quoted
@@ -45,40 +44,31 @@ _NOT_RUNNING_EXIT_CODE = 3
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Print requests. Raises RotundaError when there is no request log, UsageError for a bad time."""
     root = _root(parsed, environment)
-    since_us = _since_us(parsed.since)
-    condition = _condition(parsed)
+    query = _query(parsed, _since_us(parsed.since))
     if parsed.follow:
-        _follow(root, condition, parsed)
-    table = _first(root, since_us, condition, "totalTimeUs" if parsed.slow else "time", parsed.limit)
-    complaint = missing(root, since_us)
+        _follow(root, parsed)
+    rows = _first(root, query, "totalTimeUs" if parsed.slow else "time", parsed.limit)
+    complaint = missing(root, query.since_us)
     if complaint:
         print(f"rotunda: {complaint}", file=sys.stderr)
-    rows = table.to_pylist()
     if not rows:
         print(f"rotunda: {_NOTHING}", file=sys.stderr)
     _print(rows if parsed.slow else rows[::-1], parsed)
     return 0
 
 
-def _first(root: Path, since_us: int, condition: Any, column: str, limit: int) -> Any:
-    """Return the rows with the highest values of a column, highest first.
-
-    File by file: an hour of a busy broker may not fit into memory.
-    """
+def _first(root: Path, query: Query, column: str, limit: int) -> list[Row]:
+    """Return the rows with the highest values of a column, highest first."""
     for _ in range(ATTEMPTS):
-        found = read_files((), "requests", since_us)
         # A missing file was deleted by retention, or compacted into another: list the files again.
         with suppress(FileNotFoundError):
-            for path in files_since(root, "requests", since_us):
-                found = pa.concat_tables([found, read_files([path], "requests", since_us, condition)])
-                found = found.take(pc.sort_indices(found, sort_keys=[(column, "descending")])[:limit])
-            break
-    return found
+            return highest(files_since(root, "requests", query.since_us), "requests", query, column, limit)
+    return []
 
 
 def missing(root: Path, since_us: int) -> str:
     """Return a description of the missing rows of a time; empty without any."""
-    gaps = read(root, "gaps", since_us, ds.field("dataset") == "requests").to_pylist()
+    gaps = read(root, "gaps", Query(since_us, {"dataset": lambda name: name == "requests"}))
     if not gaps:
         return ""
     known = sum(gap["rows"] or 0 for gap in gaps)
@@ -117,44 +107,42 @@ def _since_us(text: str) -> int:
         raise UsageError(f"{text!r} is neither a time like 2024-05-31T18:00 nor a length like 10m") from None
 
 
-def _condition(parsed: argparse.Namespace) -> Any:
-    """Return the filter options as one expression, or None for everything."""
-    wanted = [ds.field("slow")] if parsed.slow else []
+def _query(parsed: argparse.Namespace, since_us: int) -> Query:
+    """Return the rows that the filter options select."""
+    where: dict[str, Callable[[Any], bool]] = {}
+    if parsed.slow:
+        where["slow"] = bool
     if parsed.errors:
-        wanted.append(ds.field("errorCode") != 0)
+        where["errorCode"] = bool
     names = {"requestApiKeyName": parsed.api and parsed.api.upper(), "clientId": parsed.client, "topic": parsed.topic}
-    wanted += [ds.field(column) == value for column, value in names.items() if value is not None]
-    condition = None
-    for each in wanted:
-        condition = each if condition is None else condition & each
-    return condition
+    where |= {column: partial(operator.eq, name) for column, name in names.items() if name is not None}
+    return Query(since_us, where)
 
 
-def _follow(root: Path, condition: Any, parsed: argparse.Namespace) -> None:
+def _follow(root: Path, parsed: argparse.Namespace) -> None:
     """Print newly recorded requests, until interrupted."""
-    since_us = _since_us("0s")
+    query = _query(parsed, _since_us("0s"))
     seen: set[Path] = set()
     while True:
         (root / FOLLOWED).touch()
-        finished = [path for path in files_since(root, "requests", since_us) if path not in seen]
+        finished = [path for path in files_since(root, "requests", query.since_us) if path not in seen]
         # Rows of compacted files were printed from the original files.
         fresh = [path for path in finished if not path.name.startswith(COMPACTED)]
         seen.update(finished)
-        table = read_files([path for path in fresh if path.exists()], "requests", since_us, condition)
-        if table.num_rows:
-            rows = table.take(pc.sort_indices(table, sort_keys=[("time", "ascending")])).to_pylist()
-            _print_lines(rows, parsed)
+        rows = read_files([path for path in fresh if path.exists()], "requests", query)
+        if rows:
+            _print_lines(sorted(rows, key=itemgetter("time")), parsed)
         select.select((), (), (), _LOOK_AGAIN_S)
 
 
-def _print(rows: list[dict[str, Any]], parsed: argparse.Namespace) -> None:
+def _print(rows: list[Row], parsed: argparse.Namespace) -> None:
     if parsed.json:
         print(json.dumps([_plain(row) for row in rows], indent=1))
         return
     print("\n".join(aligned(_HEADERS, [_cells(row) for row in rows])))
 
 
-def _print_lines(rows: Iterable[dict[str, Any]], parsed: argparse.Namespace) -> None:
+def _print_lines(rows: Iterable[Row], parsed: argparse.Namespace) -> None:
     """Print rows immediately: without headers, or as one JSON object a line."""
     if parsed.json:
         lines = [json.dumps(_plain(row)) for row in rows]
@@ -163,11 +151,11 @@ def _print_lines(rows: Iterable[dict[str, Any]], parsed: argparse.Namespace) -> 
     print("\n".join(lines), flush=True)
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def _plain(row: Row) -> dict[str, Any]:
     return {**row, "time": row["time"].isoformat()}
 
 
-def _cells(row: dict[str, Any]) -> list[str | int | None]:
+def _cells(row: Row) -> list[str | int | None]:
     cells: list[str | int | None] = []
     for name in _COLUMNS:
         value = row[name]

@@ -93,7 +93,7 @@ class RequestLogSettings:
             unit="bytes",
             least=1,
             dynamic=True,
-            doc="Maximum size of a file of the request log.",
+            doc="Maximum memory for the rows of a file of the request log. On disk they need about an eighth of it.",
         )
     )
     request_log_retention_ms: int = setting(
