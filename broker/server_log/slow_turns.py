@@ -14,8 +14,11 @@ from collections.abc import Callable
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
-#: The limit for every turn; a longer one is counted and logged.
+#: The limit for every turn; a longer one is counted, and logged at DEBUG.
 SLOW_TURN_NS = 50_000_000
+
+#: A turn that clients notice: logged as a warning, at most one of a kind in ten seconds.
+NOTICEABLE_TURN_NS = 250_000_000
 
 #: The processor time is read after this much time in turns, and not in each one: the reading is a system call.
 _SAMPLE_NS = 10_000_000
@@ -45,13 +48,14 @@ class SlowTurns:
     """
 
     __slots__ = (
-        "_began_ns", "_doing", "_doing_ns", "_sampled_ns", "_stamp_ns", "_thread_ns", "_unsampled_ns", "_warnings",
+        "_began_ns", "_doing", "_doing_ns", "_logger", "_sampled_ns", "_stamp_ns", "_thread_ns", "_unsampled_ns", "_warnings",
         "busy", "count", "longest_ns",
     )  # fmt: skip
 
     def __init__(
         self, logger: logging.Logger, now_ns: Callable[[], int], thread_ns: Callable[[], int] = SystemClock.thread_ns
     ) -> None:
+        self._logger = logger
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._thread_ns = thread_ns
         self._sampled_ns = thread_ns()
@@ -114,7 +118,11 @@ class SlowTurns:
             self.busy += 1
             kind = f"{kind}, busy"
         line = "a turn took %d ms, at most %d ms of CPU; other requests waited%s"
-        self._warnings.warning(kind, line, took_ns // 1_000_000, own_ns // 1_000_000, what)
+        values = took_ns // 1_000_000, own_ns // 1_000_000, what
+        if took_ns < NOTICEABLE_TURN_NS:
+            self._logger.debug(line, *values)
+        else:
+            self._warnings.warning(kind, line, *values)
 
 
 def _of(client: str) -> str:

@@ -1,4 +1,4 @@
-"""Slow turns, from the lines of the broker's log: turns of more than 50 ms of a process that serves requests.
+"""Slow turns, from the lines of the broker's log: turns of 250 ms or more of a process that serves requests.
 
 One that used more than 50 ms of processor time is the broker's own doing; in the others it waited for a processor or a
 disk. Of lines of the same kind the log has only the first and a count, so the worst turn here is the worst of the
@@ -40,9 +40,9 @@ class Turns:
     def __str__(self) -> str:
         """Return it in a sentence, and a line for each that was busy."""
         if not self.lines:
-            return "No turn of a processor, handler or controller took more than 50 ms."
+            return "No turn of a processor, handler or controller took 250 ms or more."
         words = (
-            f"The log has {self.lines} lines on turns of more than 50 ms, the longest {self.worst_ms} ms; the most "
+            f"The log has {self.lines} lines on turns of 250 ms or more, the longest {self.worst_ms} ms; the most "
             f"that one used of a processor is {self.worst_own_ms} ms."
         )
         return "\n".join([words, *(f"- {line}" for line in self.busy)])
