@@ -48,8 +48,8 @@ class SlowTurns:
     """
 
     __slots__ = (
-        "_began_ns", "_doing", "_doing_ns", "_logger", "_sampled_ns", "_stamp_ns", "_thread_ns", "_unsampled_ns", "_warnings",
-        "busy", "count", "longest_ns",
+        "_began_ns", "_doing", "_doing_ns", "_logger", "_sampled_ns", "_stamp_ns", "_thread_ns", "_unsampled_ns",
+        "_warnings", "busy", "count", "longest_ns",
     )  # fmt: skip
 
     def __init__(
