@@ -19,15 +19,18 @@ from rotunda.broker.coordinator.group_coordinator import GroupCoordinator
 from rotunda.broker.coordinator.group_events import GroupEventFeed
 from rotunda.broker.coordinator.locator import CoordinatorOwnership
 from rotunda.broker.coordinator.replay import Replayer, replay_partition
+from rotunda.broker.coordinator.share_state.dead_letters import DeadLetterTasks
 from rotunda.broker.coordinator.share_state.share_consumers import ShareConsumers
 from rotunda.broker.coordinator.share_state.share_state import ShareStateCoordinator
 from rotunda.broker.coordinator.share_state.share_state_rpc import ShareStateRpc, ShareStateTasks
 from rotunda.broker.coordinator.transaction.admin import TransactionAdmin
 from rotunda.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from rotunda.broker.coordinator.transaction.rpc import TransactionRpc, TransactionTasks
+from rotunda.broker.ipc.connection_id import GENERATION_MASK, generation_of, processor_of
 from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.timers import Timers
+from rotunda.shm.tables.process_slots import PROCESSOR
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
@@ -106,9 +109,9 @@ class Coordinators:
             self.locator, metadata, clock, self.timers, self.open_now, self.transaction_rpc
         )
         self.transaction_admin = TransactionAdmin(tasks, self.locator, self.transactions, partitions, clock)
-        self._share_states = ShareStateCoordinator(self.locator, metadata, clock, self.timers, self.open_now)
+        self._share_states = ShareStateCoordinator(self.locator, partitions, self.timers, self.open_now, tasks)
         self.share_consumers = ShareConsumers(
-            self._share_states, metadata, context.client_hosts.has_ended, clock.monotonic_ns, context.handlers
+            self._share_states, metadata, partial(_has_ended, context), clock.monotonic_ns, context.handlers
         )
         self._by_topic: dict[str, Coordinator] = {
             GROUP_TOPIC: self.groups,
@@ -116,6 +119,7 @@ class Coordinators:
             SHARE_TOPIC: self._share_states,
         }
         ShareStateTasks(tasks, self._share_states)
+        DeadLetterTasks(tasks, self.open_now, appends)
         self._tasks = TransactionTasks(tasks, self.groups, self.transactions, self.open_now, appends, self.flush)
         self.follow_partitions()
 
@@ -268,6 +272,13 @@ class Coordinators:
             self.loading.pop(place, None)
         elif place not in self.logs:
             self._partition_opened(*place, owned, at_once=0)
+
+
+def _has_ended(context: ProcessContext, connection_id: int) -> bool:
+    """Return whether a connection is closed, also by the death of its processor."""
+    generation = context.slots.generation(PROCESSOR, processor_of(connection_id))
+    is_of_another = generation & GENERATION_MASK != generation_of(connection_id)
+    return is_of_another or context.client_hosts.has_ended(connection_id)
 
 
 def _not_begun() -> Steps[None]:

@@ -15,6 +15,7 @@ from rotunda.broker.apis.context import Access, BrokerContext
 from rotunda.broker.apis.groups.group_tasks import register_group_tasks
 from rotunda.broker.apis.table import advertised
 from rotunda.broker.coordinator.coordinators import Coordinators
+from rotunda.broker.coordinator.share_state.dead_letters import DEAD_LETTER_TOPIC_CONFIGS
 from rotunda.broker.coordinator.transaction.hanging import HangingTransactions
 from rotunda.broker.coordinator.transaction.rpc import PRODUCER_ID
 from rotunda.broker.errors import ApiError
@@ -47,6 +48,7 @@ class ControllerTasks:
         #: Topics that other targets have requested and that are not created yet.
         self._to_create: dict[str, None] = {}
         tasks.register("create_topic", self._create_topic)
+        tasks.register("create_dead_letter_topic", self._create_dead_letter_topic)
         tasks.register("next_producer_id", self._next_producer_id)
 
     def _next_producer_id(self, payload: bytes, reply: TaskDone) -> None:
@@ -55,6 +57,11 @@ class ControllerTasks:
             reply(0, PRODUCER_ID.pack(self._controller.next_producer_id()))
         except ApiError as error:
             reply(error.code, b"")
+
+    def _create_dead_letter_topic(self, payload: bytes, reply: TaskDone) -> None:
+        error = self._controller.auto_create([payload.decode()], DEAD_LETTER_TOPIC_CONFIGS)[payload.decode()]
+        self._announce()
+        reply(error, b"")
 
     def _create_topic(self, payload: bytes, reply: TaskDone) -> None:
         """Schedule the creation of a topic. Reply at once: the caller sees the new topic in the metadata."""

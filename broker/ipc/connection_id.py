@@ -13,7 +13,7 @@ from collections.abc import Callable
 _PROCESSOR_SHIFT = 48
 _GENERATION_SHIFT = 32
 _PROCESSOR_MASK = 0x7FFF
-_GENERATION_MASK = 0xFFFF
+GENERATION_MASK = 0xFFFF
 _COUNTER_MASK = 0xFFFF_FFFF
 
 #: Most used ids that are skipped in a row.
@@ -24,7 +24,7 @@ def make(processor: int, generation: int, counter: int) -> int:
     """Return the id as a non-negative 63-bit integer; generation wraps at 2^16, counter at 2^32."""
     return (
         (processor & _PROCESSOR_MASK) << _PROCESSOR_SHIFT
-        | (generation & _GENERATION_MASK) << _GENERATION_SHIFT
+        | (generation & GENERATION_MASK) << _GENERATION_SHIFT
         | counter & _COUNTER_MASK
     )
 
@@ -51,7 +51,7 @@ def processor_of(connection_id: int) -> int:
 
 def generation_of(connection_id: int) -> int:
     """Return the (wrapped) generation of that processor."""
-    return connection_id >> _GENERATION_SHIFT & _GENERATION_MASK
+    return connection_id >> _GENERATION_SHIFT & GENERATION_MASK
 
 
 def counter_of(connection_id: int) -> int:

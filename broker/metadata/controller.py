@@ -171,9 +171,11 @@ class Controller:
             self._metadata.broker_config.num_partitions,
         )
 
-    def auto_create(self, names: Sequence[str]) -> dict[str, int]:
-        """Create topics with the broker's defaults; return name -> error code."""
+    def auto_create(self, names: Sequence[str], configs: Mapping[str, str] | None = None) -> dict[str, int]:
+        """Create topics with the broker's defaults for other settings than ``configs``; return name -> error code."""
         distinct = [self._with_defaults(name) for name in dict.fromkeys(names)]
+        if configs is not None:
+            distinct = [topic._replace(configs=configs) for topic in distinct]
         return {outcome.name: outcome.error_code for outcome in self.create_topics(distinct)}
 
     def _with_defaults(self, name: str) -> NewTopic:

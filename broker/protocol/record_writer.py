@@ -6,7 +6,7 @@ Coordinators, the owner of a partition and our producer build them; another clie
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from rotunda.broker.protocol.crc import crc32c
 from rotunda.broker.protocol.primitives import Buffer
@@ -68,6 +68,10 @@ _MARKER_START: Final = b"\x20\x00\x00\x00\x08"
 _MARKER_KEY_AT: Final = BATCH_HEADER_BYTES + len(_MARKER_START)
 
 
+#: Names and values of a record's headers.
+Headers: TypeAlias = "Sequence[tuple[str, bytes]]"
+
+
 class EndTransactionMarker(NamedTuple):
     """The content of a control batch: how the transaction ended, and the epoch of the coordinator that ended it."""
 
@@ -86,9 +90,9 @@ class BatchBuilder:
         #: Of the records.
         self.size_bytes = 0
 
-    def add(self, key: bytes | None, value: bytes | None) -> None:
+    def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
         """Add a record."""
-        self.add_encoded(encode_record(self.count, key, value), 1)
+        self.add_encoded(encode_record(self.count, key, value, headers), 1)
 
     def add_encoded(self, records: bytes, count: int) -> None:
         """Add encoded records: the first has the offset delta ``self.count``."""
@@ -139,14 +143,22 @@ def build_batch(
     )
 
 
-def encode_record(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
-    """Return a record without headers, of the same time as its batch."""
+def encode_record(offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bytes:
+    """Return a record of the same time as its batch."""
     delta = varint_bytes(offset_delta)
     key_head = varint_bytes(-1 if key is None else len(key))
     value_head = varint_bytes(-1 if value is None else len(value))
     # Null fields have no bytes.
-    rest = b"".join((RECORD_START, delta, key_head, key or b"", value_head, value or b"", NO_HEADERS))
+    rest = b"".join((RECORD_START, delta, key_head, key or b"", value_head, value or b"", _headers_bytes(headers)))
     return varint_bytes(len(rest)) + rest
+
+
+def _headers_bytes(headers: Headers) -> bytes:
+    pieces = [varint_bytes(len(headers))]
+    for name, value in headers:
+        key = name.encode()
+        pieces += (varint_bytes(len(key)), key, varint_bytes(len(value)), value)
+    return b"".join(pieces)
 
 
 def end_transaction_marker(

@@ -51,6 +51,8 @@ TASK_NAMES: tuple[str, ...] = (
     "share_initialize",
     "share_delete",
     "share_summary",
+    "append_dead_letters",
+    "create_dead_letter_topic",
 )
 
 

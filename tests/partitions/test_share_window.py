@@ -342,7 +342,8 @@ def test_rejected_records_wait_for_the_dead_letter_topic() -> None:
     acquired = read(window, log)
     batches = [AcknowledgementBatch(each.first, each.last, [REJECT]) for each in acquired]
     assert window.acknowledge("a", batches, terms, 0) == 0
-    assert window.archiving() == [StateBatch(0, 9, DeliveryState.ARCHIVING, 1)]
+    assert window.take_letters() == [(0, 9, 1, True)]
+    assert ShareWindow(0, window.take_changes()).take_letters() == [(0, 9, 1, True)]
     assert window.start_offset == 0
     window.archived(0, 9)
     assert window.start_offset == 10

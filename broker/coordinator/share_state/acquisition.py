@@ -103,6 +103,14 @@ class ShareReader:
             return None
         return Found(walk.range_of(acquired[0].first, acquired[-1].last), acquired)
 
+    def read_from(self, log: ShareLog, offset: int, max_bytes: int) -> tuple[bytes, int]:
+        """Return whole batches from the one with an offset on, and the offset after them. Raises OSError."""
+        _, end, _ = self._table.read_log(log.row)
+        found = self._partitions.reader(*log).locate(offset, end, max_bytes)
+        if found is None or not found.length:
+            raise FileNotFoundError(f"no record at offset {offset}")
+        return self.read(found), found.next_offset
+
     def read(self, found: FileSlice) -> bytes:
         """Return the bytes of records. Raises OSError."""
         file = self._files.known(found.inode) or self._files.open(os.fsdecode(found.path), found.inode)

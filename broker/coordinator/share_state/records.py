@@ -37,9 +37,11 @@ class StoredState:
         "complete_count",
         "created_ms",
         "snapshot_epoch",
+        "snapshot_from",
         "start_offset",
         "state_epoch",
         "updates",
+        "written_ms",
     )
 
     def __init__(self, state_epoch: int, start_offset: int, snapshot_epoch: int, created_ms: int) -> None:
@@ -50,6 +52,8 @@ class StoredState:
         self.batches: list[StateBatch] = []
         #: Updates since the snapshot.
         self.updates = 0
+        #: An offset of the log at or before the snapshot, and the time of the last record.
+        self.snapshot_from, self.written_ms = 0, created_ms
 
     def merge(self, start_offset: int, complete_count: int, batches: Iterable[StateBatch]) -> None:
         """Apply an update; the start offset never decreases."""

@@ -23,7 +23,7 @@ from rotunda.broker.coordinator.share_state.records import (
     state_of,
     tombstone,
 )
-from rotunda.broker.partitions.share.share_window import DeliveryTerms, ShareWindow
+from rotunda.broker.partitions.share.share_window import DeadLetter, DeliveryTerms, ShareWindow
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.steps import Steps
 
@@ -44,7 +44,9 @@ class ShareStateShard:
         loaded: Callable[[ShareStateShard], None],
         updates_per_snapshot: Callable[[], int],
         wall_ms: Callable[[], int],
+        log_end: Callable[[], int],
     ) -> None:
+        """Use ``log_end()`` for the published end of the log."""
         self.partition = log.partition
         #: By group id.
         self.states: dict[str, dict[SharePlace, StoredState]] = {}
@@ -54,7 +56,9 @@ class ShareStateShard:
         self._log = log
         self._loaded = loaded
         self._updates_per_snapshot = updates_per_snapshot
-        self._wall_ms = wall_ms
+        self._wall_ms, self._log_end = wall_ms, log_end
+        #: Whether records were appended since the last snapshots of cold states.
+        self._has_grown = True
 
     # ---- loading -------------------------------------------------------------------------------------------------
 
@@ -93,7 +97,7 @@ class ShareStateShard:
             state = StoredState(state_epoch, start_offset, 0 if known is None else known.snapshot_epoch + 1, now_ms)
             self.states.setdefault(group_id, {})[place] = state
             self._drop(group_id, place)
-            records.append(state.snapshot(group_id, place, now_ms))
+            records.append(self._snapshot(group_id, place, state))
         self._append(records, lambda failure: done(failure or error))
 
     def store(
@@ -106,6 +110,7 @@ class ShareStateShard:
             record = self._new_snapshot(group_id, place, state)
         else:
             record = state.update(group_id, place, batches)
+            state.written_ms = self._wall_ms()
         self._append([record], nobody_waits)
 
     def delete(self, group_id: str, topic_ids: Iterable[bytes], done: Done) -> None:
@@ -119,6 +124,30 @@ class ShareStateShard:
         if not states:
             self.states.pop(group_id, None)
         self._append([tombstone(group_id, place) for place in places], done)
+
+    def refresh(self, cold_ms: int) -> None:
+        """Write a snapshot of each state without a record in the last ``cold_ms``, so that older records can go.
+
+        Does nothing if the log has not grown since.
+        """
+        if not self._has_grown:
+            return
+        before_ms = self._wall_ms() - cold_ms
+        records = [
+            self._new_snapshot(group_id, place, state)
+            for group_id, states in self.states.items()
+            for place, state in states.items()
+            if state.written_ms <= before_ms
+        ]
+        self._append(records, nobody_waits)
+        self._has_grown = False
+
+    def oldest_needed(self) -> int:
+        """Return the offset of the log from which on its records are needed."""
+        return min(
+            (state.snapshot_from for states in self.states.values() for state in states.values()),
+            default=self._log_end(),
+        )
 
     def when_committed(self, done: Done) -> None:
         """Call ``done`` once all appended records are committed: at once if there are none."""
@@ -141,10 +170,15 @@ class ShareStateShard:
     def _new_snapshot(self, group_id: str, place: SharePlace, state: StoredState) -> Record:
         state.snapshot_epoch += 1
         state.updates = 0
-        return state.snapshot(group_id, place, self._wall_ms())
+        return self._snapshot(group_id, place, state)
+
+    def _snapshot(self, group_id: str, place: SharePlace, state: StoredState) -> Record:
+        state.snapshot_from, state.written_ms = self._log_end(), self._wall_ms()
+        return state.snapshot(group_id, place, state.written_ms)
 
     def _append(self, records: Sequence[Record], done: Done) -> None:
         if records:
+            self._has_grown = True
             self._log.append(records, done)
         else:
             done(0)
@@ -177,9 +211,14 @@ class ShareGroup:
     """The share partitions of one group."""
 
     def __init__(
-        self, group_id: str, shard: ShareStateShard, terms: Callable[[str], DeliveryTerms], timers: Timers
+        self,
+        group_id: str,
+        shard: ShareStateShard,
+        terms: Callable[[str], DeliveryTerms],
+        timers: Timers,
+        give_up: Callable[[ShareGroup, SharePlace, Sequence[DeadLetter]], None],
     ) -> None:
-        """Use ``terms(group id)`` for the group's current settings."""
+        """Use ``terms(group id)`` for the group's current settings, ``give_up`` for stored dead letters."""
         self.group_id = group_id
         self.shard = shard
         self.windows: dict[SharePlace, ShareWindow] = {}
@@ -191,7 +230,7 @@ class ShareGroup:
         self.expired = 0
         #: Called when records may have become available.
         self.wake: dict[object, Callable[[], None]] = {}
-        self._terms = terms
+        self._terms, self._give_up = terms, give_up
         self._timers = timers
         self._lock_timers: dict[SharePlace, Timer] = {}
 
@@ -203,6 +242,7 @@ class ShareGroup:
     def begin(self, place: SharePlace, start_offset: int, batches: list[StateBatch]) -> ShareWindow:
         """Begin the window of a share partition with its stored state."""
         window = self.windows[place] = ShareWindow(start_offset, batches)
+        self._send_letters(place, window)
         return window
 
     def drop(self, place: SharePlace) -> None:
@@ -225,8 +265,14 @@ class ShareGroup:
         changes = window.take_changes()
         if changes or window.start_offset > self.shard.states[self.group_id][place].start_offset:
             self.shard.store(self.group_id, place, window.start_offset, window.complete_count, changes)
+        self._send_letters(place, window)
         if is_more_available:
             self.wake_all()
+
+    def _send_letters(self, place: SharePlace, window: ShareWindow) -> None:
+        letters = window.take_letters()
+        if letters:
+            self.shard.when_committed(lambda error: None if error else self._give_up(self, place, letters))
 
     def wake_all(self) -> None:
         """Wake the waiting fetches."""

@@ -5,20 +5,30 @@ Runs in handler processes. Must not know requests: `share_consumers` applies the
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
+from rotunda.broker.coordinator.share_state.dead_letters import DeadLetters
 from rotunda.broker.coordinator.share_state.shard import ShareGroup, ShareStateShard
+from rotunda.broker.log.maintenance_tasks import DELETE_RECORDS
+from rotunda.broker.metadata.features import SHARE_VERSION
 from rotunda.broker.partitions.share.share_window import DeliveryTerms
 from rotunda.broker.protocol.coordinator_routing import SHARE_TOPIC, coordinator_partition
 
 if TYPE_CHECKING:
-    from rotunda.broker.clock import Clock
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.group_coordinator import OpenNow
     from rotunda.broker.coordinator.locator import CoordinatorOwnership
     from rotunda.broker.coordinator.replay import Replayer
-    from rotunda.broker.metadata.metadata_cache import MetadataCache
-    from rotunda.broker.scheduling.timers import Timers
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.scheduling.peer_tasks import TargetTasks
+    from rotunda.broker.scheduling.timers import Timer, Timers
+
+logger = logging.getLogger(__name__)
+
+#: From this share.version on.
+WITH_DEAD_LETTERS = 2
 
 _NS_PER_MS = 1_000_000
 
@@ -27,15 +37,25 @@ class ShareStateCoordinator:
     """The stored state of this handler's share groups, and their windows."""
 
     def __init__(
-        self, locator: CoordinatorOwnership, metadata: MetadataCache, clock: Clock, timers: Timers, open_now: OpenNow
+        self,
+        locator: CoordinatorOwnership,
+        partitions: PartitionManager,
+        timers: Timers,
+        open_now: OpenNow,
+        tasks: TargetTasks,
     ) -> None:
-        self._locator, self._metadata, self._clock, self._timers = locator, metadata, clock, timers
-        self._open_now = open_now
+        self._locator, self._partitions, self._timers = locator, partitions, timers
+        self._metadata, self._clock = partitions.metadata, partitions.clock
+        self._open_now, self._tasks = open_now, tasks
         self._shards: dict[int, ShareStateShard] = {}
+        self._prune_timer: Timer | None = None
+        self.dead_letters = DeadLetters(partitions, tasks, timers, locator.controller)
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
         """Return the shard of a partition, to be loaded."""
-        return ShareStateShard(log, self._loaded, self._updates_per_snapshot, self._clock.wall_ms)
+        row = self._partitions.row_of(SHARE_TOPIC, None, log.partition)
+        log_end = partial(self._partitions.table.read_end, row)
+        return ShareStateShard(log, self._loaded, self._updates_per_snapshot, self._clock.wall_ms, log_end)
 
     def close_partition(self, partition: int) -> None:
         shard = self._shards.pop(partition, None)
@@ -68,7 +88,9 @@ class ShareStateCoordinator:
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
-            group = shard.groups[group_id] = ShareGroup(group_id, shard, self.terms_of, self._timers)
+            group = shard.groups[group_id] = ShareGroup(
+                group_id, shard, self.terms_of, self._timers, self.dead_letters.send
+            )
         return group
 
     def terms_of(self, group_id: str) -> DeliveryTerms:
@@ -79,10 +101,40 @@ class ShareStateCoordinator:
             config.share_delivery_count_limit,
             config.share_partition_max_record_locks,
             config.share_renew_acknowledge_enable,
+            bool(config.errors_deadletterqueue_topic_name.strip())
+            and self._metadata.finalized_features.get(SHARE_VERSION, 0) >= WITH_DEAD_LETTERS,
         )
 
     def _loaded(self, shard: ShareStateShard) -> None:
         self._shards[shard.partition] = shard
+        if self._prune_timer is None:
+            self._prune_later()
+
+    def _prune_later(self) -> None:
+        interval_ms = self._metadata.broker_config.share_coordinator_state_topic_prune_interval_ms
+        self._prune_timer = self._timers.after_ms(interval_ms, self._prune)
+
+    def _prune(self) -> None:
+        """Delete the records that snapshots replace: the topic is neither compacted nor subject to retention."""
+        self._prune_later()
+        for shard in self._shards.values():
+            shard.refresh(self._metadata.broker_config.share_coordinator_cold_partition_snapshot_interval_ms)
+            shard.when_committed(partial(self._prune_shard, shard))
+
+    def _prune_shard(self, shard: ShareStateShard, error: int) -> None:
+        if error or not shard.is_open:
+            return
+        row = self._partitions.row_of(SHARE_TOPIC, None, shard.partition)
+        payload = DELETE_RECORDS.pack(row, shard.oldest_needed())
+        # Not within the commit of that partition.
+        self._timers.after_ms(
+            0, lambda: self._tasks.ask(self._partitions.index, "delete_records", payload, _nobody_waits)
+        )
 
     def _updates_per_snapshot(self) -> int:
         return self._metadata.broker_config.share_coordinator_snapshot_update_records_per_snapshot
+
+
+def _nobody_waits(error: int, _: bytes) -> None:
+    if error:
+        logger.warning("cannot delete old records of %s: error %d", SHARE_TOPIC, error)

@@ -71,6 +71,15 @@ class AcknowledgementBatch(NamedTuple):
             first = last + 1
 
 
+class DeadLetter(NamedTuple):
+    """Records that have to be written to the dead letter topic: rejected ones, or ones delivered too often."""
+
+    first: int
+    last: int
+    delivery_count: int
+    is_rejected: bool
+
+
 class DeliveryTerms(NamedTuple):
     """The settings of a group that decide what becomes of its records."""
 
@@ -138,10 +147,13 @@ class ShareWindow:
         self._locks: list[tuple[int, int, int]] = []
         #: Ranges to be stored.
         self._changes: list[tuple[int, int]] = []
+        self._letters: list[DeadLetter] = []
         for batch in batches:
             if batch.first > self.next_offset:
                 self._extend(batch.first - 1, _AVAILABLE)
             self._extend(batch.last, batch.state, batch.delivery_count)
+            if batch.state == _ARCHIVING:
+                self._letters.append(DeadLetter(batch.first, batch.last, batch.delivery_count, is_rejected=True))
         self._advance()
 
     # ---- reading -------------------------------------------------------------------------------------------------
@@ -165,10 +177,6 @@ class ShareWindow:
     def batches(self) -> list[StateBatch]:
         """Return the whole window, for the status of a group."""
         return [StateBatch(each.first, each.last, each.state, each.count) for each in self._ranges]
-
-    def archiving(self) -> list[StateBatch]:
-        """Return the records that have to be written to the dead letter topic."""
-        return [each for each in self.batches() if each.state == _ARCHIVING] if self._sizes[_ARCHIVING] else []
 
     @property
     def next_deadline_ns(self) -> int | None:
@@ -316,7 +324,7 @@ class ShareWindow:
             elif kind == RELEASE:
                 self._end(begin, end, terms.after_failure(each.count), each.count)
             else:
-                self._end(begin, end, _ARCHIVED if kind == GAP else terms.rejected, each.count)
+                self._end(begin, end, _ARCHIVED if kind == GAP else terms.rejected, each.count, is_rejected=True)
 
     def release(self, member: str, terms: DeliveryTerms) -> bool:
         """Release all records that a member has acquired; False if there are none."""
@@ -374,6 +382,11 @@ class ShareWindow:
             ]
         return found
 
+    def take_letters(self) -> list[DeadLetter]:
+        """Return the records that have become ARCHIVING since the last call."""
+        letters, self._letters = self._letters, []
+        return letters
+
     # ---- ranges --------------------------------------------------------------------------------------------------
 
     def _between(self, first: int, last: int) -> list[_Range]:
@@ -395,9 +408,11 @@ class ShareWindow:
         else:
             self._ranges.append(new)
 
-    def _end(self, first: int, last: int, state: int, count: int) -> None:
+    def _end(self, first: int, last: int, state: int, count: int, *, is_rejected: bool = False) -> None:
         """Set a state that has to be stored."""
         self._set(first, last, state, count)
+        if state == _ARCHIVING:
+            self._letters.append(DeadLetter(first, last, count, is_rejected))
         self._changes.append((first, last))
 
     def _set(self, first: int, last: int, state: int, count: int, member: str = "", deadline_ns: int = 0) -> None:
