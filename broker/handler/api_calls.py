@@ -28,12 +28,12 @@ from rotunda.broker.apis.cluster.api_versions import unsupported_version_respons
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.apis.table import APIS
 from rotunda.broker.errors import InvalidReceive, TooManyElements
-from rotunda.broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache
 from rotunda.broker.handler.denials import Denials
 from rotunda.broker.ipc.answer_spool import AnswerSpool
-from rotunda.broker.ipc.request import CacheKey, Request
+from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, about_of, first_error, subject_of, throttle_of
 from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.partitions.request_cache import MOST_REQUEST_BYTES, CachedFields, RequestCache, RequestCaches
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import CONTROLLER, ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -51,6 +51,7 @@ from rotunda.broker.server_log.slow_turns import SlowTurns
 
 if TYPE_CHECKING:
     from rotunda.broker.apis.table import Api
+    from rotunda.broker.server_log.slow_turns import Doing
     from rotunda.shm.tables.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,9 @@ logger = logging.getLogger(__name__)
 
 #: A longer request may have so many elements that decoding needs milliseconds.
 MOST_BYTES_AT_ONCE = 4096
+
+#: Longest cached response.
+MOST_ANSWER_BYTES: Final = 32 << 10
 
 #: Bytes of a request copied between two yields: about half a millisecond.
 COPIED_AT_ONCE = 1 << 20
@@ -68,6 +72,32 @@ _EVER_NS: Final = 1 << 62
 
 #: Log line for an unreadable request: its api key, its version, and the error.
 BAD_REQUEST = "closing connection of a bad request (api key %d, version %d): %s"
+
+
+class CachedResponse(CachedFields):
+    """A request whose response depends on it, its listener and the metadata alone, and that response.
+
+    ``versions``: of the metadata and the listeners' addresses when the request was read.
+    """
+
+    __slots__ = ("doing", "facts", "payload", "versions")
+
+    def __init__(self, request: Request, versions: tuple[int, int]) -> None:
+        super().__init__(request)
+        self.versions = versions
+        self.payload = b""
+        self.facts = AnswerFacts()
+        self.doing: Doing = "", ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its memory, approximately."""
+        return super().size_bytes + len(self.payload)
+
+    def payload_for(self, correlation_id: int) -> bytes:
+        """Return the response with a correlation id, which follows the size."""
+        payload = self.payload
+        return b"".join((payload[:4], correlation_id.to_bytes(4, "big", signed=True), payload[8:]))
 
 
 class LateAnswers:
@@ -116,6 +146,7 @@ class ApiCalls:
         slices: Slices,
         turns: SlowTurns,
         current: CurrentRequest,
+        caches: RequestCaches,
     ) -> None:
         now_ns = broker.clock.monotonic_ns
         self._broker = broker
@@ -124,7 +155,7 @@ class ApiCalls:
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self._cache = AnswerCache(broker.metadata, broker.listeners)
+        self._cache: RequestCache[CachedResponse] = caches.open(is_whole=True)
         #: Holds the request being handled, also when its response is sent after its turn.
         self._current = current
         if (authorizer := broker.metadata.authorizer) is not None:
@@ -137,14 +168,16 @@ class ApiCalls:
         if function is None:
             raise InvalidReceive(f"{api.key.name} has no function")
         in_line = self._slices.has(request.connection_id)
-        cache_key = None if api.is_cacheable is None or in_line else self._cache.key_of(request)
-        if cache_key is not None and self._answer_again(request, cache_key):
-            return
+        to_cache = None
+        if api.is_cacheable is not None and not in_line and request.end - request.start <= MOST_REQUEST_BYTES:
+            if self._answer_again(request):
+                return
+            to_cache = CachedResponse(request, self._versions)
         header = parse_header(request.view, request.start, request.end)
         is_long = request.end - header.body_offset > MOST_BYTES_AT_ONCE
         request.client_id, request.doing = header.client_id, (api.key.name, header.client_id)
         request.is_long, request.in_slices = is_long, is_long or in_line
-        request.about, request.cache_key = NO_SUBJECT, cache_key
+        request.about, request.to_cache = NO_SUBJECT, to_cache
         if request.in_slices:
             # The request's memory is reused after this turn.
             source = request.view[header.body_offset : request.end]
@@ -176,18 +209,19 @@ class ApiCalls:
             logger.error(what, key, version, exc_info=error)
         self._responses.close_connection(request, self._now_ns())
 
-    def forget_unused(self, now_ns: int) -> None:
-        """Expire unused cached responses. Called periodically."""
-        self._cache.forget_unused(now_ns)
+    @property
+    def _versions(self) -> tuple[int, int]:
+        """The versions that cached responses depend on: of the metadata, and of the listeners' addresses."""
+        return self._broker.metadata.version, self._broker.listeners.version
 
-    def _answer_again(self, request: Request, key: CacheKey) -> bool:
+    def _answer_again(self, request: Request) -> bool:
         """Send the cached response for a request of the same bytes; False if there is none."""
-        found = self._cache.find(key)
-        if found is None:
+        found = self._cache.find(request)
+        if found is None or found[0].versions != self._versions:
             return False
-        now_ns = self._now_ns()
-        self._turns.spent(now_ns, found.doing)
-        self._responses.send(request, now_ns, now_ns, found.payload(request.correlation_id), found.facts)
+        cached, now_ns = found[0], self._now_ns()
+        self._turns.spent(now_ns, cached.doing)
+        self._responses.send(request, now_ns, now_ns, cached.payload_for(request.correlation_id), cached.facts)
         return True
 
     def _settle(self, request: Request, response: Any) -> None:
@@ -225,12 +259,14 @@ class ApiCalls:
 
     def _keep(self, request: Request, response: Any, payload: bytes | None, facts: AnswerFacts) -> None:
         """Cache this response for later requests of the same bytes, if it is cacheable and short."""
-        lasts, key = APIS[request.api_key].is_cacheable, request.cache_key
-        if lasts is None or key is None or payload is None or len(payload) > MOST_ANSWER_BYTES:
+        lasts, cached = APIS[request.api_key].is_cacheable, request.to_cache
+        if lasts is None or not isinstance(cached, CachedResponse) or payload is None or not lasts(response):
             return
-        # Denials are not cached: each one must be recorded.
-        if lasts(response) and facts.error_code not in _DENIED:
-            self._cache.keep(key, payload, facts, request.doing)
+        # A change during the computation may have changed the response. Each denial must be recorded.
+        is_valid = cached.versions == self._versions and facts.error_code not in _DENIED
+        if is_valid and len(payload) <= MOST_ANSWER_BYTES:
+            cached.payload, cached.facts, cached.doing = payload, facts, request.doing
+            self._cache.keep(request.connection_id, cached)
 
     def _watch(self, request: Request, deferred: Deferred) -> None:
         deadline_ns = request.received_ns + deferred.timeout_ms * 1_000_000

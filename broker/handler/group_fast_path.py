@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.apis.groups.offset_commit import (
+    NO_RETENTION,
     TOPIC_ID_FROM,
     ValidatedCommit,
     committer_of,
@@ -22,14 +23,14 @@ from rotunda.broker.apis.groups.offset_commit import (
     judge_commit,
     refused,
 )
-from rotunda.broker.coordinator.offsets.commit_memo import CommitPlaces, RememberedCommit, places_in
+from rotunda.broker.coordinator.offsets.cached_commit import CachedCommit
 from rotunda.broker.coordinator.offsets.commits import RepeatedCommit
 from rotunda.broker.coordinator.offsets.offsets import CommitTarget
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
 from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from rotunda.broker.partitions.request_memo import PREFIX_START, RequestMemo
+from rotunda.broker.partitions.request_cache import PREFIX_START, CachedFields, RequestCache, RequestCaches
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey, is_flexible
 from rotunda.broker.security.acl.acls import ResourceType
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from rotunda.broker.apis.context import BrokerContext
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.scheduling.slices import Slices
-    from rotunda.broker.security.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +61,11 @@ _LONGEST_ANSWER: Final = 4096
 #: Longer commits use the general path, which splits commits of very many partitions into slices.
 _LONGEST_COMMIT: Final = 16_384
 
-#: Connections whose last heartbeat is cached, and members whose last commit is cached.
-_MOST_REMEMBERED: Final = 8192
-
-#: Commits of more partitions are not cached; the second limit is the partitions in all cached commits.
+#: Commits of more partitions are not cached.
 _MOST_PARTITIONS: Final = 256
-_MOST_TARGETS: Final = 32_768
+
+#: Facts for the request log that commits share.
+_MOST_FACTS: Final = 8192
 
 _unpack_int16 = Struct(">h").unpack_from
 _pack_int32_into = Struct(">i").pack_into
@@ -79,18 +78,14 @@ _CORRELATION_ID: Final = 4
 Short = Callable[[Request], bool]
 
 
-class RememberedHeartbeat(NamedTuple):
+class CachedHeartbeat(CachedFields):
     """A member's heartbeat, and the shard that owns its group. Nothing varies within a generation."""
 
-    version: int
-    session: Session
-    prefix: bytes
-    shard: GroupShard
-    said: Any
+    __slots__ = ("body", "shard")
 
-    def varying(self, view: memoryview, start: int, end: int) -> tuple[()] | None:
-        """Return an empty tuple for the same request, None for any other. HOT."""
-        return () if view[start + PREFIX_START : end] == self.prefix else None
+    def __init__(self, request: Request, shard: GroupShard, body: Any) -> None:
+        super().__init__(request)
+        self.shard, self.body = shard, body
 
 
 class CommitAnswers:
@@ -100,23 +95,22 @@ class CommitAnswers:
         self._responses = responses
         self._now_ns = now_ns
 
-    def answer_repeated(self, committers: list[tuple[Request, RememberedCommit]], error: int) -> None:
+    def answer_repeated(self, committers: list[tuple[Request, CachedCommit]], error: int) -> None:
         """Send the responses to commits that matched a cached one. HOT."""
         responses, now_ns = self._responses, self._now_ns()
         view, try_begin = responses.view, responses.try_begin
-        for request, remembered in committers:
+        for request, cached in committers:
             try:
-                about, end = remembered.facts
+                about, end = cached.facts
                 if error:
-                    self.answer(request, refused(remembered.topics, error), error, remembered.facts)
+                    self.answer(request, refused(cached.topics, error), error, cached.facts)
                     continue
-                at = try_begin(request, now_ns, remembered.answer_bytes, NO_RECORDS, end)
+                at = try_begin(request, now_ns, cached.answer_bytes, NO_RECORDS, end)
                 if at >= 0:
-                    remembered.answer_into(view, at, request.correlation_id)
+                    cached.answer_into(view, at, request.correlation_id)
                 else:
-                    responses.send(
-                        request, now_ns, now_ns, remembered.answer(request.correlation_id), AnswerFacts(about=about)
-                    )
+                    wire = cached.answer(request.correlation_id)
+                    responses.send(request, now_ns, now_ns, wire, AnswerFacts(about=about))
             except Exception:
                 self._fault(request)
 
@@ -164,7 +158,12 @@ class GroupFastPath:
     """The fast path through one handler."""
 
     def __init__(
-        self, broker: BrokerContext, responses: ResponseWriter, slices: Slices, answers: CommitAnswers
+        self,
+        broker: BrokerContext,
+        responses: ResponseWriter,
+        slices: Slices,
+        answers: CommitAnswers,
+        caches: RequestCaches,
     ) -> None:
         self._broker = broker
         self._responses = responses
@@ -174,14 +173,12 @@ class GroupFastPath:
         self._groups = broker.coordinators.groups
         self._linger = broker.coordinators.linger
         self._protocols = self._groups.protocols
-        self._heartbeats: RequestMemo[RememberedHeartbeat] = RequestMemo(_MOST_REMEMBERED)
+        self._heartbeats: RequestCache[CachedHeartbeat] = caches.open(is_whole=True)
         self._heartbeat_tails = [
             tail(_HEARTBEAT, version, broker.partitions.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
-        self._commits: RequestMemo[RememberedCommit] = RequestMemo(_MOST_REMEMBERED)
-        #: Upper bound for the partitions in all cached commits.
-        self._targets = 0
-        self._commit_facts = lru_cache(_MOST_REMEMBERED)(self._facts_of_a_commit)
+        self._commits: RequestCache[CachedCommit] = caches.open()
+        self._commit_facts = lru_cache(_MOST_FACTS)(self._facts_of_a_commit)
         #: By api key.
         self.ways: Mapping[int, Short] = MappingProxyType(
             {_HEARTBEAT: self.heartbeat, _OFFSET_COMMIT: self.commit},
@@ -197,21 +194,21 @@ class GroupFastPath:
             # The shard was closed: drop everything that refers to it.
             self._heartbeats.clear()
             found = None
-        remembered = found[0] if found is not None else self._read_heartbeat(request)
-        if remembered is None:
+        cached = found[0] if found is not None else self._read_heartbeat(request)
+        if cached is None:
             return False
-        shard, said = remembered.shard, remembered.said
-        group = shard.groups.get(said.group_id)
+        shard, body = cached.shard, cached.body
+        group = shard.groups.get(body.group_id)
         if group is None or shard.has_failed:
             return False
         error = self._protocols[group.kind].heartbeat(
-            shard, group, said.member_id, said.group_instance_id, said.generation_id
+            shard, group, body.member_id, body.group_instance_id, body.generation_id
         )
         responses, now_ns = self._responses, self._now_ns()
         if not error:
             if found is None:
                 # Cache members only: a non-member could fill the cache with arbitrary ids.
-                self._heartbeats.keep(request.connection_id, remembered)
+                self._heartbeats.keep(request.connection_id, cached)
             payload = _ANSWERS[version]
             at = responses.try_begin(request, now_ns, len(payload), NO_RECORDS, self._heartbeat_tails[version])
             if at >= 0:
@@ -222,7 +219,7 @@ class GroupFastPath:
         responses.send(request, now_ns, now_ns, payload, AnswerFacts(error))
         return True
 
-    def _read_heartbeat(self, request: Request) -> RememberedHeartbeat | None:
+    def _read_heartbeat(self, request: Request) -> CachedHeartbeat | None:
         """Return a member's heartbeat and its group's shard; None if that is not here or the member is denied."""
         version, view, start, end = request.api_version, request.view, request.start, request.end
         body_at = _body_of(view, start, is_flexible=is_flexible(_HEARTBEAT, version))
@@ -236,7 +233,7 @@ class GroupFastPath:
             shard = self._groups.shard_of(body.group_id)
         except ApiError:
             return None
-        return RememberedHeartbeat(version, request.session, bytes(view[start + PREFIX_START : end]), shard, body)
+        return CachedHeartbeat(request, shard, body)
 
     def commit(self, request: Request) -> bool:
         """Handle an offset commit; False if it must use the general path."""
@@ -249,7 +246,7 @@ class GroupFastPath:
         body_at = _body_of(view, start, is_flexible=is_flexible(_OFFSET_COMMIT, version))
         if body_at < 0:
             return False
-        body = codec.decode(_OFFSET_COMMIT, version, view, body_at, end)
+        body, places = codec.decode_and_locate(_OFFSET_COMMIT, version, view, body_at, end)
         if is_refused(self._broker, request.session, version, body):
             return False
         judged = judge_commit(self._broker, version, body)
@@ -259,9 +256,8 @@ class GroupFastPath:
             return True
         payload = codec.encode_response(_OFFSET_COMMIT, version, request.correlation_id, judged.response)
         is_short = not judged.error and len(payload) <= _LONGEST_ANSWER
-        data = bytes(view[start + PREFIX_START : end])
-        if is_short and (places := places_in(version, body, data, body_at - start - PREFIX_START)) is not None:
-            self._remember(request, body, judged, payload, (data, places))
+        if is_short and body.retention_time_ms == NO_RETENTION and judged.partitions <= _MOST_PARTITIONS:
+            self._keep(request, (body, places), judged, payload)
 
         def done(error: int) -> None:
             if error:
@@ -284,44 +280,30 @@ class GroupFastPath:
         )
         return is_next and _OLDEST_COMMIT <= request.api_version <= _NEWEST_COMMIT
 
-    def forget_metadata(self) -> None:
-        """Drop the cached requests: topics, settings or ACLs have changed, so the next commits are parsed."""
-        if self._broker.metadata.authorizer is not None:
-            self._heartbeats.clear()
-        self._commits.clear()
-        self._targets = 0
-
-    def forget_unused(self, now_ns: int) -> None:
-        """Expire the cached requests of inactive members. Called periodically."""
-        self._heartbeats.forget_unused(now_ns)
-        self._commits.forget_unused(now_ns)
-
-    def _commit_again(self, request: Request, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
+    def _commit_again(self, request: Request, cached: CachedCommit, offsets: Sequence[int]) -> bool:
         """Handle a commit that differs from a cached one in its offsets only; False if not handled. HOT."""
-        shard, committer = remembered.shard, remembered.committer
+        shard, committer = cached.shard, cached.committer
         group = shard.groups.get(committer.group_id)
         if not shard.is_open:
             # Its groups and offsets are loaded into another shard: drop everything that refers to this one.
-            self.forget_metadata()
+            self._commits.clear()
             return False
         if group is None or shard.has_failed:
             return False
         if not self._protocols[group.kind].may_commit_again(shard, group, committer):
             return False
         self._linger.connections.add(request.connection_id)
-        shard.commit_again(remembered.commit, offsets, self._broker.clock.wall_ms(), (request, remembered))
+        shard.commit_again(cached.commit, offsets, self._broker.clock.wall_ms(), (request, cached))
         return True
 
-    def _remember(
-        self,
-        request: Request,
-        body: Any,
-        judged: ValidatedCommit,
-        payload: bytes,
-        frame: tuple[bytes, CommitPlaces],
+    def _keep(
+        self, request: Request, read: tuple[Any, list[tuple[int, str]]], judged: ValidatedCommit, payload: bytes
     ) -> None:
-        """Cache a member's fully accepted commit, to compare its next commits with."""
+        """Cache a member's fully accepted commit, to compare its next commits with; ``read``: body and places."""
         metadata, version, targets = self._broker.metadata, request.api_version, []
+        (body, places), shard = read, judged.shard
+        if shard is None:
+            return
         for asked in body.topics:
             by_id = version >= TOPIC_ID_FROM
             topic = metadata.topic_by_id(asked.topic_id) if by_id else metadata.topic(asked.name)
@@ -337,18 +319,10 @@ class GroupFastPath:
                 )
                 for part in asked.partitions
             ]
-        if judged.shard is None or len(targets) > _MOST_PARTITIONS:
-            return
-        if self._targets + len(targets) > _MOST_TARGETS:
-            self.forget_metadata()
-        facts = self._commit_facts(version, judged.row, judged.partitions)
-        said = body.topics, payload
         commit = RepeatedCommit(body.group_id, targets)
-        whose = request.session, committer_of(body, version)
-        before = self._commits.keep(
-            request.connection_id, RememberedCommit(whose, judged.shard, commit, said, frame, facts)
-        )
-        self._targets += len(targets) - (len(before.commit.targets.parts) if before is not None else 0)
+        said, facts = (body.topics, payload), self._commit_facts(version, judged.row, judged.partitions)
+        cached = CachedCommit(request, places, committer_of(body, version), shard, commit, said, facts)
+        self._commits.keep(request.connection_id, cached)
 
     def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:
         about = subject(row, partitions) if partitions else NO_SUBJECT

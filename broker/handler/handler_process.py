@@ -17,7 +17,7 @@ from rotunda.broker.config.control_plane import control_processors, processors_o
 from rotunda.broker.coordinator.group_lags import GroupLags
 from rotunda.broker.coordinator.group_status_publisher import GroupStatusPublisher
 from rotunda.broker.errors import ApiError
-from rotunda.broker.handler.request_handler import RequestHandler
+from rotunda.broker.handler.request_handler import EVERY_WAY, RequestHandler, SpecialWays
 from rotunda.broker.handler.screening import Screening
 from rotunda.broker.ipc.missing_memory import missing_bytes
 from rotunda.broker.ipc.poison_requests import PoisonRequests
@@ -132,7 +132,14 @@ def _group_publishers(context: ProcessContext, handler: RequestHandler) -> list[
     return [snapshot.turn, lags.turn]
 
 
-def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poison: PoisonRequests) -> RequestHandler:
+def boot(
+    context: ProcessContext,
+    index: int,
+    generation: int,
+    clock: Clock,
+    poison: PoisonRequests,
+    ways: SpecialWays = EVERY_WAY,
+) -> RequestHandler:
     """Return the request loop of a target, its partitions open and a predecessor's uncommitted notes undone."""
     metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
     partitions = PartitionManager(context, index, metadata, clock)
@@ -161,7 +168,7 @@ def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poi
     if taken_back:
         logger.info("took back the notes of %d uncommitted batches", taken_back)
     responses = _response_writer(context, index)
-    handler = RequestHandler(context, partitions, controller, responses, areas, poison, generation)
+    handler = RequestHandler(context, partitions, controller, responses, areas, poison, ways)
     if context.fault_words is not None:
         from rotunda.broker.faults.fault_table import FaultTable  # noqa: PLC0415 - only a broker for tests has faults
         from rotunda.broker.handler.fault_injection import FaultInjection  # noqa: PLC0415

@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rotunda.broker.apis.table import APIS
-from rotunda.broker.apis.topics.list_offsets_memo import ListOffsetsMemo
+from rotunda.broker.apis.topics.list_offsets_fast_path import ListOffsetsFastPath
 from rotunda.broker.coordinator.share_state.share_fetches import ShareFetches
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.handler.api_calls import ApiCalls
@@ -30,6 +30,7 @@ from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.partitions.fetch.fetches import Fetches
 from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
 from rotunda.broker.partitions.produce.produces import Produces
+from rotunda.broker.partitions.request_cache import MOST_CACHE_BYTES, RequestCaches
 from rotunda.broker.partitions.row_flags import RowFlags
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.scheduling.purgatory import Purgatory
@@ -60,6 +61,18 @@ class Wrapper(Protocol):
         """Handle a request, by calling ``handle`` or instead of it."""
 
 
+class SpecialWays(NamedTuple):
+    """Whether frequent requests have a shorter way than `ApiCalls`; responses are the same without.
+
+    ``cache_bytes``: memory for the cached requests of each API.
+    """
+
+    cache_bytes: int = MOST_CACHE_BYTES
+    have_fast_paths: bool = True
+
+
+EVERY_WAY = SpecialWays()
+
 #: Frames read from one ring in one turn. A larger batch would save little per frame and delay the others' responses.
 BATCH = 32
 
@@ -87,9 +100,10 @@ class RequestHandler:
         responses: ResponseWriter,
         areas: MemoryAreas,
         poison: PoisonRequests,
-        generation: int,
+        ways: SpecialWays,
     ) -> None:
         index, channel, now_ns = partitions.index, context.channel, partitions.clock.monotonic_ns
+        generation = poison.generation
         self._partitions, self._controller, self._poison = partitions, controller, poison
         self._responses, self.now_ns = responses, now_ns
         self._rings, self._reader = RequestRings(channel, index, responses), RequestReader(channel.view, areas)
@@ -106,20 +120,19 @@ class RequestHandler:
         self._coordinators, self._quotas = self.broker.coordinators, self.broker.quotas
         self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, self._coordinators.timers)
         ask_membership = self._coordinators.transaction_rpc.ask_membership
-        self._calls = ApiCalls(self.broker, responses, self._purgatory, self.slices, self.turns, poison.current)
+        self._caches = caches = RequestCaches(partitions.metadata, ways.cache_bytes)
+        self._calls = ApiCalls(self.broker, responses, self._purgatory, self.slices, self.turns, poison.current, caches)
         produce_ways = responses, self.slices, self._calls.close_faulty
-        self._produce = Produces(partitions, self._appends, produce_ways, self._peers, poison, ask_membership)
-        self.fetch = Fetches(
-            partitions, responses, self._purgatory, self.slices, poison.current, context.client_hosts, context.handlers
-        )
+        self._produce = Produces(partitions, self._appends, produce_ways, self._peers, poison, ask_membership, caches)
+        self.fetch = Fetches(context, partitions, responses, self._purgatory, self.slices, poison.current, caches)
         self._share = ShareFetches(self._coordinators, partitions, responses, self._purgatory, poison.current)
-        self._quotas.forgotten = self._produce.forget_metadata
-        self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
-        #: Fast paths by API: each returns False if the request is not like a cached one.
-        offsets = ListOffsetsMemo(partitions, responses, self.slices.has)
-        self._with_memo = self._produce, self.fetch, offsets, self._groups
+        self._quotas.forgotten = self._produce.cache.clear
+        groups = GroupFastPath(self.broker, responses, self.slices, commit_answers, caches)
+        offsets = ListOffsetsFastPath(partitions, responses, self.slices.has, caches)
         produce, fetch = self._produce.try_fast, self.fetch.try_fast
-        self._fast_paths = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.answer, **self._groups.ways}
+        paths = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.answer, **groups.ways}
+        #: By API: each returns False if the request must use the general path.
+        self._fast_paths = paths if ways.have_fast_paths else {}
         self._wrappers: list[Wrapper] = []
         self._handle: Handle = self._handle_plain
         self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
@@ -206,9 +219,8 @@ class RequestHandler:
         self._follow_partitions()
         if self._controller is not None:
             self._controller.tick()
-        for path in self._with_memo:
-            path.forget_unused(now_ns)
-        self._calls.forget_unused(now_ns)
+        self.fetch.forget_removed()
+        self._caches.forget_unused(now_ns)
         self._share.forget_unused()
         self._peer_calls.repeat()
         self.turns.spent(self.now_ns(), UPKEEP)
@@ -281,8 +293,6 @@ class RequestHandler:
         finally:
             # Also after a fault: some changes may have been loaded.
             self._follow_partitions()
-            for path in self._with_memo:
-                path.forget_metadata()
             if not self._partitions.is_taking:
                 self._coordinators.metadata_changed()
             self._purgatory.something_changed()
@@ -326,7 +336,7 @@ class RequestHandler:
         handle = self._handle_plain
         if request.api_key == _PRODUCE and not request.area:
             # A request like the last of its connection has the same quotas, and shares the cost of the commit.
-            last = self._produce.last.recent.get(request.connection_id)
+            last = self._produce.cache.last.recent.get(request.connection_id)
             if last is not None:
                 request.quotas = last.quotas
                 if self._produce.try_fast(request):

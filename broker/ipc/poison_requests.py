@@ -68,6 +68,7 @@ class PoisonRequests:
 
     def __init__(self, context: ProcessContext, target: int, generation: int, most_deaths: int = MOST_DEATHS) -> None:
         """Count the death of the predecessor, if there was one, against its current request."""
+        self.generation = generation
         self.current = context.current[target]
         self._context = context
         self._most_deaths = most_deaths

@@ -32,10 +32,6 @@ STATE_OFFSET = REQUEST_ENVELOPE.offset("state")
 
 _ENVELOPE_BYTES, _unpack_envelope = REQUEST.size, REQUEST.unpack_from
 
-
-#: Key of a cached response: (session, listener, api key and version, the rest of the request, metadata versions).
-CacheKey = tuple[Session, int, bytes, bytes, tuple[int, int]]
-
 #: (offset of the payload, its bytes, position where the frame ends), as a ring returns them.
 RingFrame = tuple[int, int, int]
 
@@ -108,7 +104,6 @@ class Request:
         "api_key",
         "api_version",
         "area",
-        "cache_key",
         "client_id",
         "connection_id",
         "correlation_id",
@@ -130,6 +125,7 @@ class Request:
         "session",
         "size_bytes",
         "start",
+        "to_cache",
         "view",
     )
 
@@ -163,8 +159,8 @@ class Request:
     """What the process does for it, for the log of slow turns."""
     about: bytes
     """What it is about (`request_facts.subject`)."""
-    cache_key: CacheKey | None
-    """By which its answer may be kept."""
+    to_cache: object
+    """The cache entry that its response may complete, or None."""
 
     @property
     def identity(self) -> Identity:

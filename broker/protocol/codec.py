@@ -17,7 +17,7 @@ from typing import Any
 
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import response_header_version
-from rotunda.broker.protocol.compile import reader, writer
+from rotunda.broker.protocol.compile import locator, reader, writer
 from rotunda.broker.protocol.headers import framed, request_header, response_header
 from rotunda.broker.protocol.primitives import MALFORMED, MOST_ELEMENTS, Buffer, skip_tagged_fields
 from rotunda.broker.protocol.schema.reading import Read
@@ -30,6 +30,14 @@ _NO_LIMIT = 1 << 62
 def decode(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
     """Decode the request body in [offset, end) of `buffer`. Raises InvalidReceive."""
     return _request_reader(api_key, version)(buffer, offset, end, MOST_ELEMENTS)
+
+
+def decode_and_locate(
+    api_key: int, version: int, buffer: Buffer, offset: int, end: int
+) -> tuple[Any, list[tuple[int, str]]]:
+    """Return the result of `decode`, and (offset in `buffer`, `struct` format) of each varying field."""
+    found: tuple[Any, list[tuple[int, str]]] = _locator(api_key, version)(buffer, offset, end, MOST_ELEMENTS)
+    return found
 
 
 def decode_body(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
@@ -62,6 +70,11 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
 @cache
 def _request_reader(api_key: int, version: int) -> Read:
     return reader(f"{_api(api_key)}Request", version)
+
+
+@cache
+def _locator(api_key: int, version: int) -> Read:
+    return locator(f"{_api(api_key)}Request", version)
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.primitives import Buffer
 from rotunda.broker.protocol.schema.definitions import MessageDefinition, definition
+from rotunda.broker.protocol.schema.marks import VARYING
 from rotunda.broker.protocol.schema.reading import Read, make_reader
 from rotunda.broker.protocol.schema.writing import Write, make_writer
 
@@ -20,6 +21,13 @@ from rotunda.broker.protocol.schema.writing import Write, make_writer
 def reader(name: str, version: int, own_fields: str = "") -> Read:
     """Return the function that reads a version of a message. InvalidReceive if the version does not exist."""
     return make_reader(_checked(name, version, own_fields), version)
+
+
+@cache
+def locator(name: str, version: int) -> Read:
+    """Return the function that reads a version of a request, and locates its varying fields (`make_reader`)."""
+    message = _checked(name, version, "")
+    return make_reader(message, version, VARYING[message.api_key])
 
 
 @cache

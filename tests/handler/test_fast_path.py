@@ -11,7 +11,7 @@ import pytest
 from rotunda.broker.faults.faulty_session import FaultySession
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions.produce.produces import Produces
-from rotunda.broker.partitions.request_memo import REMEMBERED_NS
+from rotunda.broker.partitions.request_cache import CACHED_NS
 from rotunda.broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import ARENA_BYTES, Client, Sent, SteppedBroker
@@ -64,7 +64,7 @@ def test_what_stands_before_long_names_is_not_remembered(stepped: SteppedBroker)
         }
         client.send_frame(PRODUCE, 8, codec.encode_request(PRODUCE, 8, 0, client_id, values)[4:], 0)
         stepped.settle()
-        assert len(stepped.handler(0)._produce._memo) == remembered
+        assert len(stepped.handler(0)._produce.cache) == remembered
 
 
 @pytest.fixture
@@ -204,15 +204,15 @@ def test_nothing_is_kept_of_connections_that_have_gone(stepped: SteppedBroker, p
     for _ in range(20):
         produce(stepped.client())
     produce(staying)
-    assert len(path._memo) == 21
+    assert len(path.cache) == 21
     parsed.clear()
     for _ in range(3):
-        stepped.clock.advance_ns(REMEMBERED_NS + 1)
+        stepped.clock.advance_ns(CACHED_NS + 1)
         produce(staying)
         stepped.settle()
     assert parsed == []
-    assert len(path._memo) == 1
-    assert path._memo.last.recall(staying.connection) is not None
+    assert len(path.cache) == 1
+    assert path.cache.last.recall(staying.connection) is not None
 
 
 def test_a_request_that_a_fault_has_struck_is_not_what_the_next_one_is_like(
@@ -231,4 +231,4 @@ def test_a_request_that_a_fault_has_struck_is_not_what_the_next_one_is_like(
         patched.setattr(handler, "dispatch", strike)
         client.produce([("topic", stepped.owned_by("topic", 0)[0], record_batch([b"a"]))])
         stepped.settle()
-    assert len(handler._produce.last) == 0
+    assert len(handler._produce.cache) == 0

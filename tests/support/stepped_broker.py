@@ -23,7 +23,7 @@ from unittest import mock
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.handler import handler_process
-from rotunda.broker.handler.request_handler import RequestHandler
+from rotunda.broker.handler.request_handler import EVERY_WAY, RequestHandler, SpecialWays
 from rotunda.broker.ipc.poison_requests import PoisonRequests
 from rotunda.broker.ipc.process_context import BoundListener
 from rotunda.broker.ipc.request_channel import (
@@ -134,7 +134,7 @@ class Client:
 class SteppedBroker:
     """Targets 0..handlers-1 and the controller after them; none of them moves by itself."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per property that a test may want to choose
         self,
         directory: Path,
         handlers: int = 2,
@@ -143,9 +143,10 @@ class SteppedBroker:
         settings: Mapping[str, str] | None = None,
         most_deaths: int = 1 << 30,
         clock: type[FakeClock] = FakeClock,
+        ways: SpecialWays = EVERY_WAY,
     ) -> None:
         """Deaths here are chosen by a test, and no request's fault: one that they strike is dropped after many."""
-        self._most_deaths = most_deaths
+        self._most_deaths, self._ways = most_deaths, ways
         self.clock = clock(monotonic_ns=1_000_000_000)
         self.config = load(
             None,
@@ -191,8 +192,7 @@ class SteppedBroker:
         self._managers: list[PartitionManager | None] = [None] * (handlers + 1)
         self._active: ActiveController | None = None
         self.handlers: list[RequestHandler | None] = [None] * (handlers + 1)
-        self.boot(handlers)
-        for index in range(handlers):
+        for index in (handlers, *range(handlers)):
             self.boot(index)
 
     # ---- life and death --------------------------------------------------------------------------------------------
@@ -216,7 +216,9 @@ class SteppedBroker:
             mock.patch.object(handler_process, "PartitionManager", manager),
             mock.patch.object(handler_process, "ActiveController", active),
         ):
-            self.handlers[index] = handler_process.boot(context, index, self._generations[index], self.clock, poison)
+            self.handlers[index] = handler_process.boot(
+                context, index, self._generations[index], self.clock, poison, self._ways
+            )
         for sender in self.senders:
             sender.generations[index] = self._generations[index]
 

@@ -272,33 +272,11 @@ _GROUPS = Area(
             end="with the transaction",
         ),
         Limit(
-            what="Cached Produce requests for comparison, of each handler; bytes of each",
+            what="Cached requests, of each handler and API; bytes of each; bytes of a cached response",
             bounds=(
-                "rotunda.broker.partitions.produce.produce_memo:MAX_REMEMBERED",
-                "rotunda.broker.partitions.produce.produce_memo:MOST_REMEMBERED_BYTES",
-            ),
-            metrics=("rotunda_handler_requests_handled_total",),
-            beyond="the least recently used is dropped, a longer one is not cached: the next one is parsed",
-            end="half a minute without use, or a metadata change",
-        ),
-        Limit(
-            what="Cached Fetch and ListOffsets requests for comparison, of each handler and API; bytes of each",
-            bounds=(
-                "rotunda.broker.partitions.fetch.fetch_shape:MOST_REMEMBERED",
-                "rotunda.broker.partitions.fetch.fetch_shape:MOST_REMEMBERED_BYTES",
-                "rotunda.broker.apis.topics.list_offsets_memo:MOST_REMEMBERED",
-                "rotunda.broker.apis.topics.list_offsets_memo:MOST_REMEMBERED_BYTES",
-            ),
-            metrics=("rotunda_handler_requests_handled_total",),
-            beyond="the least recently used is dropped, a longer one is not cached: the next one is parsed",
-            end="half a minute without use, or a metadata change",
-        ),
-        Limit(
-            what="Cached responses until metadata change, of each handler; bytes of a request, of a response",
-            bounds=(
-                "rotunda.broker.handler.answer_cache:MOST_ANSWERS",
-                "rotunda.broker.handler.answer_cache:MOST_REQUEST_BYTES",
-                "rotunda.broker.handler.answer_cache:MOST_ANSWER_BYTES",
+                "rotunda.broker.partitions.request_cache:MOST_CACHE_BYTES",
+                "rotunda.broker.partitions.request_cache:MOST_REQUEST_BYTES",
+                "rotunda.broker.handler.api_calls:MOST_ANSWER_BYTES",
             ),
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the least recently used is dropped, a longer one is not cached: the next request is decoded",

@@ -1,17 +1,17 @@
 """The shape of fetches: the parameters, the partitions, and the partitions' rows in the partition table.
 
 Runs in handler processes. Two polls of a consumer differ in little but the offsets. So the rest is interpreted once,
-and is valid until the metadata changes (`request_memo`).
+and is valid until the metadata changes (`request_cache`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.ipc.request_facts import NO_SUBJECT, RowOf, subject, tail
-from rotunda.broker.partitions.request_memo import PREFIX_START
+from rotunda.broker.partitions.request_cache import MOST_REQUEST_BYTES, CachedFields
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics, varying_places
 from rotunda.broker.security.acl.acls import ResourceType
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from rotunda.broker.protocol.messages.fetch import PlainParts
     from rotunda.broker.security.session import Session
 
-#: Cached fetches (at most twice as many), and the longest request that is cached.
-MOST_REMEMBERED: Final = 1_000
-MOST_REMEMBERED_BYTES: Final = 4096
+#: Memory of a partition of a cached fetch.
+_PART_BYTES: Final = 256
 
 #: Row value of a nonexistent partition, and of one the client may not read.
 NOWHERE: Final = -1
@@ -128,54 +127,40 @@ class FetchShape:
         return topics
 
 
-class RememberedFetch:
-    """A cached fetch: its bytes and their meaning."""
+class CachedFetch(CachedFields):
+    """A cached fetch; its offsets vary, and in a session before them the session epoch."""
 
-    __slots__ = ("_literals", "_size", "_unpack", "body", "prefix", "session", "shape", "terms", "version")
+    __slots__ = ("body", "shape", "terms")
 
     def __init__(
-        self, request: Request, places: list[int], body: FetchRequest, terms: FetchTerms, shape: FetchShape | None
+        self,
+        request: Request,
+        places: Iterable[tuple[int, str]],
+        body: FetchRequest,
+        terms: FetchTerms,
+        shape: FetchShape | None,
     ) -> None:
-        """``places``: the positions of the fetch offsets, and before them of the session epoch in a session.
+        """``shape``: its partitions, unless it continues a session, which has more of them."""
+        super().__init__(request, places)
+        self.body, self.terms, self.shape = body, terms, shape
 
-        ``shape``: its partitions, unless it continues a session, which has more of them.
-        """
-        self.version = request.api_version
-        self.session = request.session
-        self.body = body
-        self.terms = terms
-        self.shape = shape
-        self._size = request.end - request.start
-        layout = ">"
-        start = request.start + PREFIX_START
-        before = start
-        for number, place in enumerate(places):
-            is_epoch = shape is None and not number
-            layout += f"{place - before}s{'i' if is_epoch else 'q'}"
-            before = place + (4 if is_epoch else 8)
-        unpack = Struct(f"{layout}{request.end - before}s").unpack_from
-        self._unpack = unpack
-        self._literals = unpack(request.view, start)[::2]
-        self.prefix: bytes = self._literals[0]
-
-    def varying(self, view: memoryview, start: int, end: int) -> tuple[int, ...] | None:
-        """Return the session epoch (if in a session) and the offsets of a fetch equal in all else, or None. HOT."""
-        if end - start != self._size:
-            return None
-        values = self._unpack(view, start + PREFIX_START)
-        return values[1::2] if values[::2] == self._literals else None
+    @property
+    def size_bytes(self) -> int:
+        """Its memory, approximately."""
+        return super().size_bytes + _PART_BYTES * len(self.body.parts)
 
 
-def remembered(
+def cached_fetch(
     request: Request, body_offset: int, body: FetchRequest, terms: FetchTerms, shape: FetchShape | None
-) -> RememberedFetch | None:
-    """Return the cache entry of a fetch, or None if it is too long or its positions cannot be determined."""
-    if request.end - request.start > MOST_REMEMBERED_BYTES:
+) -> CachedFetch | None:
+    """Return the cache entry of a fetch, or None if it is too long or its varying fields cannot be located."""
+    if request.end - request.start > MOST_REQUEST_BYTES:
         return None
     found = varying_places(request.view, request.api_version, body_offset, request.end)
     if found is None:
         return None
-    epoch_at, places = found
+    epoch_at, offsets_at = found
+    places = [(place, "q") for place in offsets_at]
     if shape is None:
-        places = [epoch_at, *places]
-    return RememberedFetch(request, places, body, terms, shape) if places else None
+        places = [(epoch_at, "i"), *places]
+    return CachedFetch(request, places, body, terms, shape) if places else None

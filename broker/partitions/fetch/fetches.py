@@ -28,15 +28,14 @@ from rotunda.broker.partitions.fetch.fetch import Fetch, FoundRecords
 from rotunda.broker.partitions.fetch.fetch_sessions import FetchSession, FetchSessions
 from rotunda.broker.partitions.fetch.fetch_shape import (
     FORBIDDEN,
-    MOST_REMEMBERED,
     NAMED_TWICE,
     READ_COMMITTED,
+    CachedFetch,
     FetchShape,
     FetchTerms,
-    RememberedFetch,
-    remembered,
+    cached_fetch,
 )
-from rotunda.broker.partitions.request_memo import RequestMemo
+from rotunda.broker.partitions.request_cache import RequestCache, RequestCaches
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.messages.fetch import (
@@ -55,8 +54,8 @@ from rotunda.broker.server_log.log_setup import RepeatedWarnings
 from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
+    from rotunda.broker.ipc.process_context import ProcessContext
     from rotunda.broker.partitions.partition_manager import PartitionManager
-    from rotunda.shm.tables.client_hosts import ClientHosts
     from rotunda.shm.tables.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
@@ -88,13 +87,13 @@ class Fetches:
 
     def __init__(
         self,
+        context: ProcessContext,
         partitions: PartitionManager,
         responses: ResponseWriter,
         delayed: Purgatory,
         slices: Slices,
         current: CurrentRequest,
-        client_hosts: ClientHosts,
-        handlers: int,
+        caches: RequestCaches,
     ) -> None:
         self._parked = 0
         #: Fetches with an empty response because too many were parked.
@@ -102,27 +101,22 @@ class Fetches:
         self._partitions, self._table = partitions, partitions.table
         self._metadata, self._authorizer = partitions.metadata, partitions.metadata.authorizer
         self._current = current
-        self._client_hosts = client_hosts
+        self._client_hosts = context.client_hosts
         self._responses = responses
         self._purgatory = delayed
         self._slices = slices
         self._now_ns = partitions.clock.monotonic_ns
-        self._memo: RequestMemo[RememberedFetch] = RequestMemo(MOST_REMEMBERED)
+        self._cache: RequestCache[CachedFetch] = caches.open()
         slots = self._metadata.broker_config.max_incremental_fetch_session_cache_slots
-        self._sessions = FetchSessions(-(-slots // handlers), self._now_ns)
+        self._sessions = FetchSessions(-(-slots // context.handlers), self._now_ns)
         #: Fetches that are read in steps.
         self._begun: set[Fetch] = set()
         self._files = SegmentFiles()
         self._warnings = RepeatedWarnings(logger, self._now_ns)
 
-    def forget_metadata(self) -> None:
-        """Parse the next request of every connection again: topics have changed."""
-        self._memo.clear()
-
-    def forget_unused(self, now_ns: int) -> None:
-        """Close deleted segment files, and drop cache entries of silent connections."""
+    def forget_removed(self) -> None:
+        """Close deleted segment files. Called periodically."""
         self._files.forget_removed()
-        self._memo.forget_unused(now_ns)
 
     def topics_of_session(self, number: int) -> set[tuple[str | None, bytes | None]]:
         """Return the topics of a session, each by name or by id; empty if there is no such session."""
@@ -145,18 +139,18 @@ class Fetches:
 
     def try_fast(self, request: Request) -> bool:
         """Serve a fetch that equals a cached one except for its offsets; False if none matches. HOT."""
-        found = self._memo.find(request)
+        found = self._cache.find(request)
         if found is None:
             return False
-        known, varying = found
-        if known.shape is None:
+        cached, varying = found
+        if cached.shape is None:
             epoch, *offsets = varying
             if epoch in (FIRST_EPOCH, NO_EPOCH):
                 # It closes the session that the cached request continued.
                 return False
-            self._go_on(request, known.terms, known.body, epoch, offsets)
+            self._go_on(request, cached.terms, cached.body, epoch, offsets)
         else:
-            self._serve(Fetch(known.shape, varying, request))
+            self._serve(Fetch(cached.shape, varying, request))
         return True
 
     def handle(self, request: Request) -> None:
@@ -179,9 +173,9 @@ class Fetches:
             self._serve(Fetch(shape, offsets, request))
         else:
             self._go_on(request, terms, body, body.session_epoch, offsets)
-        known = remembered(request, header.body_offset, body, terms, shape)
-        if known is not None:
-            self._memo.keep(request.connection_id, known)
+        cached = cached_fetch(request, header.body_offset, body, terms, shape)
+        if cached is not None:
+            self._cache.keep(request.connection_id, cached)
 
     def _go_on(
         self, request: Request, terms: FetchTerms, body: FetchRequest, epoch: int, offsets: Sequence[int]

@@ -197,27 +197,27 @@ class PartitionAppender:
         start_offset = owned.log.log_start_offset
         try_put = self._responses.try_put
         view = self._responses.view
-        for request, remembered, header, base_offset, batch in answers:
+        for request, cached, header, base_offset, batch in answers:
             try:
                 records = records_of(header, batch)
                 if error and base_offset >= owned.published_end:
                     write_note(batch, 0, REFUSED - error)
-                    if is_charged and remembered.acks:
+                    if is_charged and cached.acks:
                         self._note_charged(request)
-                    self.refuse_fast(request, remembered, records, error)
+                    self.refuse_fast(request, cached, records, error)
                     continue
-                if not remembered.acks:
-                    self._responses.no_response(request, now_ns, now_ns, AnswerFacts(0, records, remembered.about))
+                if not cached.acks:
+                    self._responses.no_response(request, now_ns, now_ns, AnswerFacts(0, records, cached.about))
                     continue
-                template = remembered.template
-                at = -1 if throttled else try_put(request, now_ns, template.size_bytes, records, remembered.tail)
+                template = cached.template
+                at = -1 if throttled else try_put(request, now_ns, template.size_bytes, records, cached.tail)
                 if at >= 0:
                     template.fill_into(view, at, request.correlation_id, 0, (base_offset, -1, start_offset))
                 else:
                     if is_charged:
                         self._note_charged(request)
                     wire = template.fill(request.correlation_id, 0, base_offset, -1, start_offset)
-                    self._responses.send(request, now_ns, now_ns, wire, AnswerFacts(0, records, remembered.about))
+                    self._responses.send(request, now_ns, now_ns, wire, AnswerFacts(0, records, cached.about))
             except Exception:
                 logger.exception("cannot answer a Produce to %s; closing its connection", owned.log.directory)
                 self._responses.close_connection(request, now_ns)
@@ -226,12 +226,12 @@ class PartitionAppender:
         whose = request.quotas
         self._responses.note_charged(request, 0 if whose is None else whose.batch_ms)
 
-    def refuse_fast(self, request: Request, remembered: PlainProduce, records: Records, error: int) -> None:
+    def refuse_fast(self, request: Request, cached: PlainProduce, records: Records, error: int) -> None:
         """Respond to a fast request with an error; without acks its connection is closed instead (``C13``)."""
         now_ns = self._now_ns()
-        facts = AnswerFacts(error, records, remembered.about)
-        if remembered.acks:
-            wire = remembered.template.fill(request.correlation_id, error, -1, -1, -1)
+        facts = AnswerFacts(error, records, cached.about)
+        if cached.acks:
+            wire = cached.template.fill(request.correlation_id, error, -1, -1, -1)
             self._responses.send(request, now_ns, now_ns, wire, facts)
         else:
             self._responses.close_connection(request, now_ns, facts)

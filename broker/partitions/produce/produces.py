@@ -31,6 +31,7 @@ from rotunda.broker.partitions.produce.append_notes import (
     noted_refusal,
     write_note,
 )
+from rotunda.broker.partitions.produce.cached_produce import CachedProduce
 from rotunda.broker.partitions.produce.partition_appender import SUCCESS, PartitionAppender
 from rotunda.broker.partitions.produce.produce import (
     ERRORS_WITH_RECORD_DETAILS,
@@ -42,7 +43,6 @@ from rotunda.broker.partitions.produce.produce import (
     ProducePart,
     is_transactional,
 )
-from rotunda.broker.partitions.produce.produce_memo import MAX_REMEMBERED, MOST_REMEMBERED_BYTES, RememberedRequest
 from rotunda.broker.partitions.produce.produce_refusals import Asker, PartRefusals
 from rotunda.broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
 from rotunda.broker.partitions.produce.sliced_validation import Append, SlicedValidation
@@ -50,7 +50,7 @@ from rotunda.broker.partitions.produce.verification import (
     NEEDS_VERIFICATION,
     TransactionalParts,
 )
-from rotunda.broker.partitions.request_memo import RequestMemo
+from rotunda.broker.partitions.request_cache import RequestCache, RequestCaches
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import RequestHeader, parse_header
 from rotunda.broker.protocol.messages.produce import Part, ProduceRequest, produce_in_steps
@@ -85,6 +85,7 @@ class Produces:
         peers: Peers,
         poison: PoisonRequests,
         ask_membership: AskMembership,
+        caches: RequestCaches,
     ) -> None:
         """Use the last element of ``ways`` to close the connection of a request that cannot be parsed."""
         responses, slices, self._close_faulty = ways
@@ -99,8 +100,7 @@ class Produces:
         self._slices = slices
         self._queues = TaskQueues("PRODUCE", slices, now_ns)
         self._validation = SlicedValidation(appends, partitions.owned, self._refusals, slices, now_ns)
-        self._memo: RequestMemo[RememberedRequest] = RequestMemo(MAX_REMEMBERED, self._is_free)
-        self.last = self._memo.last
+        self.cache: RequestCache[CachedProduce] = caches.open(is_free=self._is_free)
         self._dirty = appends.dirty
         self._pending: dict[int, Produce] = {}
         self._tokens = peers.new_tokens()
@@ -110,22 +110,14 @@ class Produces:
         """Return the log start offset of a partition, as published by its owner."""
         return self._partitions.table.read_start(row)
 
-    def forget_metadata(self) -> None:
-        """Parse the next request of every connection again: topics, rights or quotas have changed."""
-        self._memo.clear()
-
-    def forget_unused(self, now_ns: int) -> None:
-        """Drop cache entries of silent connections: they may have closed."""
-        self._memo.forget_unused(now_ns)
-
     def try_fast(self, request: Request) -> bool:
-        """Stage a request equal to a cached one (`RequestMemo.find`) except for its records; False if none matches."""
-        found = self._memo.find(request)
+        """Stage a request equal to a cached one (`RequestCache.find`) except for its records; False if none matches."""
+        found = self.cache.find(request)
         if found is None or request.is_noted:
             return False
-        remembered, batch = found
-        if remembered.quotas is not request.quotas:
-            self._memo.forget(request.connection_id)
+        cached, batch = found
+        if cached.quotas is not request.quotas:
+            self.cache.forget(request.connection_id)
             return False
         header = unpack_header(batch)
         if header[0] != 0:
@@ -133,23 +125,23 @@ class Produces:
             return False
         error = validate(batch, header, request.api_version)
         if error == 0:
-            owned = remembered.owned
+            owned = cached.owned
             error, base_offset, _ = owned.log.stage(batch, header)
             if error == 0:
                 # Staging has written the base offset into the batch, which is the note; this marks it as one.
                 self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
             if error in SUCCESS:
-                owned.fast_answers.append((request, remembered, header, base_offset, batch))
+                owned.fast_answers.append((request, cached, header, base_offset, batch))
                 self._dirty[owned.row] = owned
-                if remembered.staged is not None:
-                    remembered.staged.append(request.size_bytes)
+                if cached.staged is not None:
+                    cached.staged.append(request.size_bytes)
                 return True
         if error in _NOT_FAST:
             # Nothing is staged or noted. The general path finds the invalid records, or validates in slices.
             return False
         write_note(batch, 0, REFUSED - error)
         self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
-        self._appends.refuse_fast(request, remembered, records_of(header, batch), error)
+        self._appends.refuse_fast(request, cached, records_of(header, batch), error)
         return True
 
     def handle(self, request: Request) -> None:
@@ -173,7 +165,7 @@ class Produces:
             raise
         if self._queues.has(request.connection_id):
             # Its next requests use the general path too, to preserve their order.
-            self._memo.forget(request.connection_id)
+            self.cache.forget(request.connection_id)
 
     def take_peer_part(self, source: int, message: PeerMessage, view: memoryview, answer: Answer) -> None:
         """Append a part received by another handler; ``answer`` sends the outcome back, now or later."""
@@ -278,7 +270,7 @@ class Produces:
                 self._take_part(produce, index, part, body.transactional_id)
         produce.all_parts_taken()
         if len(body.parts) == 1 and not error and not self._queues.has(request.connection_id):
-            self._remember(request, body.parts[0], body, asker)
+            self._keep(request, body.parts[0], body, asker)
 
     @property
     def is_dirty(self) -> bool:
@@ -349,7 +341,7 @@ class Produces:
         key = request.connection_id, row
         self._validation.append(Append(key, row, request.view, place, part.guard, answer, settled, whose, error))
         if self._validation.has(key):
-            self._memo.forget(request.connection_id)
+            self.cache.forget(request.connection_id)
 
     def _refuse_part(self, part: ProducePart, error: int) -> None:
         note_refusal(part.produce.request.view, part.part.records_offset, part.part.records_size, error)
@@ -379,24 +371,21 @@ class Produces:
         hold = produce.hold
         self._peers.send(part.owner, message, lambda ring: hold.peers.append((ring, ring.position)))
 
-    def _is_free(self, connection: int, remembered: RememberedRequest) -> bool:
+    def _is_free(self, connection: int, cached: CachedProduce) -> bool:
         """Return whether no earlier batch of a connection for that partition is still being validated."""
-        return not self._validation.has((connection, remembered.owned.row))
+        return not self._validation.has((connection, cached.owned.row))
 
-    def _remember(self, request: Request, part: Part, body: ProduceRequest, asker: Asker) -> None:
+    def _keep(self, request: Request, part: Part, body: ProduceRequest, asker: Asker) -> None:
         """Cache a request for the fast path, if the fast path could handle it."""
         topic = self._refusals.topic(part)
         if topic is None or body.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
             return
-        if part.records_offset - request.start > MOST_REMEMBERED_BYTES or request.session.is_faulty:
-            return
-        if self._refusals.of(part, asker._replace(client_id="")):
+        if request.session.is_faulty or self._refusals.of(part, asker._replace(client_id="")):
             return
         owned = self._partitions.owned.get(row := topic.partitions[part.partition].row)
         if self._validation.has((request.connection_id, row)):
             return
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return
-        self._memo.keep(
-            request.connection_id, RememberedRequest(request, part, body.acks, owned, self._partitions.index)
-        )
+        cached = CachedProduce(request, part, body.acks, owned, self._partitions.index)
+        self.cache.keep(request.connection_id, cached)

@@ -6,16 +6,21 @@ pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.schema.definitions import Field, StructureDefinition, request, response
 
 Path = tuple[str, ...]
 
 #: The fields that name a topic.
 TOPIC_NAMES: Final = ("name", "topic", "topic_name")
+
+#: By API, the fields in which a client's repeated requests differ.
+VARYING: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({ApiKey.OFFSET_COMMIT: ("committed_offset",)})
 
 #: An error of reading the settings of a topic, which has been created nevertheless.
 _OF_SETTINGS: Final = "topic_config_error_code"

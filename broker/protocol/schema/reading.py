@@ -12,7 +12,7 @@ of the value that follows.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, TypeAlias
 
 from rotunda.broker.errors import InvalidReceive, TooManyElements
@@ -31,9 +31,13 @@ Read: TypeAlias = Callable[[Buffer, int, int, int], Any]
 """(buffer, offset, end, most elements) -> the message in [offset, end). Raises InvalidReceive."""
 
 
-def make_reader(message: MessageDefinition, version: int) -> Read:
-    """Return the function that reads one version of a message."""
-    generator = _ReaderSource(message, version)
+def make_reader(message: MessageDefinition, version: int, located: Collection[str] = ()) -> Read:
+    """Return the function that reads one version of a message.
+
+    ``located``: names of untagged fields of fixed size. Then the function returns the message, and (offset, `struct`
+    format) of each of them in order.
+    """
+    generator = _ReaderSource(message, version, located)
     names = generator.source.compile(f"read {message.name} {version}")
     read: Read = names["read"]
     return read
@@ -103,15 +107,18 @@ _GLOBALS: Final[dict[str, Any]] = {
 class _ReaderSource:
     """The source of one reader. `_run`: fields of fixed size that are not read yet, as (layout, target)."""
 
-    def __init__(self, message: MessageDefinition, version: int) -> None:
+    def __init__(self, message: MessageDefinition, version: int, located: Collection[str]) -> None:
         self.source = Source(dict(_GLOBALS))
         self._version = version
+        self._located = located
         self._is_flexible = version in message.flexible
         self._run: list[tuple[str, str]] = []
         self._tagged: list[tuple[str, StructureDefinition]] = []
         source = self.source
         with source.block("def read(buffer, offset, end, most):"):
             source.add("data = bytes(buffer[offset:end])")
+            if located:
+                source.add("start, places = offset, []")
             source.add("offset = 0")
             source.add("end = len(data)")
             source.add("left = end if end < most else most")
@@ -122,7 +129,7 @@ class _ReaderSource:
                 source.add(f"raise InvalidReceive(f'malformed {message.name} {version}: {{error}}') from error")
             with source.block("if offset > end:"):
                 source.add(f"raise InvalidReceive(f'{message.name} {version} ends after {{end}} bytes')")
-            source.add("return message")
+            source.add("return message, places" if located else "return message")
         while self._tagged:
             self._tagged_reader(*self._tagged.pop())
 
@@ -265,6 +272,10 @@ class _ReaderSource:
 
     def _unpack(self) -> int:
         """Read the pending fields, from the offset, which is not changed; return their number of bytes."""
+        for number, (each, target) in enumerate(self._run):
+            if target.rpartition(".")[2] in self._located:
+                before = struct.calcsize(">" + "".join([layout for layout, _ in self._run[:number]]))
+                self.source.add(f"places.append((start + offset + {before}, {each!r}))")
         layout = "".join([each for each, _ in self._run])
         targets = ", ".join([target for _, target in self._run])
         if layout == "B":

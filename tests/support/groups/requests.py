@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from rotunda.broker.handler.request_handler import EVERY_WAY, SpecialWays
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -40,9 +41,10 @@ def broker_with_groups(
     directory: Path,
     topics: Mapping[str, int] = MappingProxyType({"topic": 4}),
     settings: Mapping[str, str] | None = None,
+    ways: SpecialWays = EVERY_WAY,
 ) -> Iterator[SteppedBroker]:
     """Yield a broker with topics and those of groups and transactions, which is closed afterwards."""
-    broker = SteppedBroker(directory, settings=settings)
+    broker = SteppedBroker(directory, settings=settings, ways=ways)
     for name, partitions in topics.items():
         broker.create(name, partitions)
     open_coordinator_topics(broker)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import errno
 import random
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from rotunda.broker.coordinator.coordinator_log import MANY_CONNECTIONS
-from rotunda.broker.coordinator.offsets.commit_memo import RememberedCommit
-from rotunda.broker.handler import group_fast_path
-from rotunda.broker.handler.group_fast_path import GroupFastPath
+from rotunda.broker.handler.request_handler import EVERY_WAY
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.protocol import codec
+from tests.handler.test_special_ways import NO_WAYS
 from tests.support.groups.requests import (
     DESCRIBE_GROUPS,
     OFFSET_COMMIT,
@@ -82,7 +80,7 @@ def error_codes(sent: Sent) -> list[int]:
 
 
 def parsed() -> Any:
-    return mock.patch.object(codec, "decode", wraps=codec.decode)
+    return mock.patch.object(codec, "decode_and_locate", wraps=codec.decode_and_locate)
 
 
 @pytest.mark.parametrize("version", range(5, 11))
@@ -102,24 +100,24 @@ def test_the_second_of_its_kind_is_not_parsed_and_stands(broker: SteppedBroker, 
     assert committed(broker, member.group_id, places) == [(offset, 0) for offset in offsets.values()]
 
 
-@pytest.mark.parametrize("seed", [random.randrange(2**32) for _ in range(4)])
-def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("_course", range(4))
+def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, _course: int) -> None:
     """The same random sequence with and without the fast path: the same responses and the same offsets."""
+    seed = random.randrange(2**32)
     print(f"seed {seed}")
     outcomes = []
-    for shortly in (True, False):
-        with broker_with_groups(tmp_path / f"{shortly}", TOPICS) as broker:
-            outcomes.append(Course(broker, random.Random(seed), shortly).run())
+    for number, ways in enumerate((EVERY_WAY, NO_WAYS)):
+        with broker_with_groups(tmp_path / f"{number}", TOPICS, ways=ways) as broker:
+            outcomes.append(Course(broker, random.Random(seed)).run())
     assert outcomes[0] == outcomes[1]
 
 
 class Course:
     """Random events of one group, and the observed results."""
 
-    def __init__(self, broker: SteppedBroker, rng: random.Random, shortly: bool) -> None:
+    def __init__(self, broker: SteppedBroker, rng: random.Random) -> None:
         self.broker = broker
         self.rng = rng
-        self.shortly = shortly
         self.seen: list[Any] = []
         self.member = Member(broker, groups_of(broker, 0, 1)[0])
         self.has_changed_over = False
@@ -152,7 +150,9 @@ class Course:
             values["generation_id_or_member_epoch"] += rng.choice([-1, 1, 2])
         if rng.random() < 0.1:
             values["topics"][0]["partitions"][0]["committed_metadata"] = "m" * rng.randrange(20)
-        self.seen.append(_answered(self.broker, member, version, values, self.shortly))
+        sent = send(member.client, OFFSET_COMMIT, version, values)
+        self.broker.settle()
+        self.seen.append(error_codes(sent))
 
     def rejoin(self, _: int) -> None:
         if not self.has_changed_over and self.member.member_id in _members(self.broker, self.member.group_id):
@@ -190,18 +190,6 @@ class Course:
         error = int(call(self.broker, self.broker.client(), api_key, version, values).error_code)
         self.seen.append(error)
         return error
-
-
-def _answered(broker: SteppedBroker, member: Member, version: int, values: dict[str, Any], shortly: bool) -> list[int]:
-    """Return the error codes of a commit, by the fast path if possible, otherwise by the general path."""
-    handler = broker.handler(0)
-    path: GroupFastPath = handler._groups
-    ways = path.ways
-    path.ways = ways if shortly else MappingProxyType({})
-    sent = send(member.client, OFFSET_COMMIT, version, values)
-    broker.settle()
-    path.ways = ways
-    return error_codes(sent)
 
 
 def test_another_generation_or_a_member_that_has_left_is_refused(broker: SteppedBroker, member: Member) -> None:
@@ -286,30 +274,6 @@ def test_a_frame_that_ends_anywhere_is_refused_and_not_misread(broker: SteppedBr
     assert committed(broker, member.group_id, [("topic", 0)]) == [(1, 0)]
 
 
-def test_what_is_remembered_of_all_members_together_is_bounded(
-    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_fast_path, "_MOST_TARGETS", 6)
-    members = [Member(broker, group_id) for group_id in groups_of(broker, 0, 8)]
-    for each in members:
-        each.join()
-    path: GroupFastPath = broker.handler(0)._groups
-    for offset in (1, 2, 3):
-        for each in members:
-            assert each.commit({("topic", 0): offset, ("topic", 1): offset}) == [0, 0]
-            assert sum(len(remembered.commit.targets.parts) for remembered in remembered_by(path)) <= 8
-    for each in members:
-        assert committed(broker, each.group_id, [("topic", 0), ("topic", 1)]) == [(3, 0), (3, 0)]
-        assert path._targets == sum(len(remembered.commit.targets.parts) for remembered in remembered_by(path))
-
-
-def test_commits_of_other_partitions_do_not_count_twice(broker: SteppedBroker, member: Member) -> None:
-    path: GroupFastPath = broker.handler(0)._groups
-    for offset in range(10):
-        assert member.commit({("topic", offset % 3): offset, ("topic", 5): offset}) == [0, 0]
-        assert path._targets == 2
-
-
 def test_a_handler_that_has_read_its_groups_back_takes_the_short_way(broker: SteppedBroker, member: Member) -> None:
     """Every handler reloads after a restart of the broker."""
     broker.replace(0)
@@ -353,10 +317,6 @@ def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) 
     assert line > 400
 
 
-def remembered_by(path: GroupFastPath) -> list[RememberedCommit]:
-    return list({id(each): each for each in path._commits.last.recent.values()}.values())
-
-
 def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(
     broker: SteppedBroker, member: Member
 ) -> None:
@@ -375,10 +335,7 @@ def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(
     # The search for disk space is repeated a second later.
     broker.clock.advance_ms(1_100)
     broker.settle()
-    path: GroupFastPath = broker.handler(0)._groups
     for offset in (5, 6):
         assert [each.commit({("topic", 0): offset}) for each in members] == [[0], [0]]
-        # No cached commit refers to the state from before the reload.
-        assert all(remembered.shard.is_open for remembered in remembered_by(path))
     for each in members:
         assert committed(broker, each.group_id, [("topic", 0)]) == [(6, 0)]

@@ -1,8 +1,8 @@
 """The fast path of ListOffsets: the ends of logs, requested again in the same bytes. HOT.
 
 Runs in handler processes, in the request loop. Tools and consumers that watch their lag send the same request each
-time, so its parsed form is cached (`request_memo`); the response is packed from the owners' published offsets. Searches
-and errors are left to the general path (`list_offsets`).
+time, so its decoded form is cached (`request_cache`); the response is packed from the owners' published offsets.
+Searches and errors are left to the general path (`list_offsets`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rotunda.broker.apis.topics.list_offsets import EARLIEST, LATEST, READ_COMMI
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import NO_RECORDS, subject, tail
 from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from rotunda.broker.partitions.request_memo import PREFIX_START, RequestMemo
+from rotunda.broker.partitions.request_cache import CachedFields, RequestCache, RequestCaches
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.headers import parse_header
@@ -27,15 +27,16 @@ from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
     from rotunda.broker.partitions.partition_manager import PartitionManager
-    from rotunda.broker.security.session import Session
 
-#: Cached requests, twice as many at most; most bytes of each.
-MOST_REMEMBERED: Final = 1_000
-MOST_REMEMBERED_BYTES: Final = 1024
+#: Longer requests use the general path.
+_LONGEST: Final = 1024
 
 _LIST_OFFSETS: Final = int(ApiKey.LIST_OFFSETS)
 _OLDEST, _NEWEST = 1, 11
 _LEADER_EPOCH_FROM: Final = 4
+
+#: Memory of a partition of a cached request.
+_PART_BYTES: Final = 512
 
 #: A response begins with its size and the correlation id.
 _BODY: Final = 8
@@ -101,30 +102,28 @@ def _response_of(version: int, parts: Sequence[tuple[str, int]], value: int) -> 
     return codec.encode_response(_LIST_OFFSETS, version, 0, {"topics": topics})
 
 
-class RememberedQuestion:
+class CachedListOffsets(CachedFields):
     """A cached request: only its correlation id varies."""
 
-    __slots__ = ("about", "asked", "is_committed", "prefix", "session", "tail", "template", "version")
+    __slots__ = ("about", "asked", "is_committed", "tail", "template")
 
-    def __init__(
-        self, version: int, session: Session, prefix: bytes, request: Any, rows: list[int], handler: int
-    ) -> None:
-        self.version = version
-        self.session = session
-        self.prefix = prefix
-        self.is_committed = request.isolation_level == READ_COMMITTED
-        parts = parts_of(request)
+    def __init__(self, request: Request, body: Any, rows: list[int], handler: int) -> None:
+        super().__init__(request)
+        version = request.api_version
+        self.is_committed = body.isolation_level == READ_COMMITTED
+        parts = parts_of(body)
         self.asked = [_Asked(row, *part) for row, part in zip(rows, parts, strict=True)]
-        self.about = subject(rows[0], len(rows), isolation_level=request.isolation_level)
+        self.about = subject(rows[0], len(rows), isolation_level=body.isolation_level)
         self.tail = tail(_LIST_OFFSETS, version, handler, self.about)
         self.template = OffsetsTemplate(version, [(name, part.partition_index) for name, part in parts])
 
-    def varying(self, view: memoryview, start: int, end: int) -> tuple[()] | None:
-        """Return an empty tuple for the same request, None for any other. HOT."""
-        return () if bytes(view[start + PREFIX_START : end]) == self.prefix else None
+    @property
+    def size_bytes(self) -> int:
+        """Its memory, approximately."""
+        return super().size_bytes + _PART_BYTES * len(self.asked)
 
 
-class ListOffsetsMemo:
+class ListOffsetsFastPath:
     """The fast path of one handler."""
 
     def __init__(
@@ -132,26 +131,19 @@ class ListOffsetsMemo:
         partitions: PartitionManager,
         responses: ResponseWriter,
         is_in_slices: Callable[[int], bool],
+        caches: RequestCaches,
     ) -> None:
         """``is_in_slices``: a task of the connection is in progress, and its later requests are queued."""
         self._partitions = partitions
         self._responses = responses
         self._is_in_slices = is_in_slices
         self._now_ns = partitions.clock.monotonic_ns
-        self._memo: RequestMemo[RememberedQuestion] = RequestMemo(MOST_REMEMBERED)
-
-    def forget_metadata(self) -> None:
-        """Clear the cache: topics have changed."""
-        self._memo.clear()
-
-    def forget_unused(self, now_ns: int) -> None:
-        """Delete cached requests unused for a while. Called now and then."""
-        self._memo.forget_unused(now_ns)
+        self._cache: RequestCache[CachedListOffsets] = caches.open(is_whole=True)
 
     def answer(self, request: Request) -> bool:
         """Handle a request; False if it needs the general path. Raises InvalidReceive. HOT."""
         connection = request.connection_id
-        found = self._memo.find(request)
+        found = self._cache.find(request)
         known = self._read(request) if found is None else found[0]
         if known is None or self._is_in_slices(connection):
             return False
@@ -159,11 +151,11 @@ class ListOffsetsMemo:
         if None in offsets:
             return False
         if found is None:
-            self._memo.keep(connection, known)
+            self._cache.keep(connection, known)
         self._send(request, known, [each for each in offsets if each is not None])
         return True
 
-    def _send(self, request: Request, known: RememberedQuestion, offsets: list[tuple[int, int]]) -> None:
+    def _send(self, request: Request, known: CachedListOffsets, offsets: list[tuple[int, int]]) -> None:
         now_ns, responses, template = self._now_ns(), self._responses, known.template
         at = responses.try_begin(request, now_ns, template.size_bytes, NO_RECORDS, known.tail)
         if at >= 0:
@@ -185,10 +177,10 @@ class ListOffsetsMemo:
             return start, epoch
         return start, self._partitions.reader(row, topic, part.partition_index).epoch_for_offset(start)
 
-    def _read(self, request: Request) -> RememberedQuestion | None:
+    def _read(self, request: Request) -> CachedListOffsets | None:
         """Return a request's parsed form, or None if it is too long or needs more than published offsets."""
         version, view, start, end = request.api_version, request.view, request.start, request.end
-        if not _OLDEST <= version <= _NEWEST or end - start > MOST_REMEMBERED_BYTES:
+        if not _OLDEST <= version <= _NEWEST or end - start > _LONGEST:
             return None
         header = parse_header(view, start, end)
         body = codec.decode(_LIST_OFFSETS, version, view, header.body_offset, end)
@@ -204,6 +196,4 @@ class ListOffsetsMemo:
             refusal(authorizer, request.session, _LIST_OFFSETS, ResourceType.TOPIC, name) for name, _ in parts
         ):
             return None
-        return RememberedQuestion(
-            version, request.session, bytes(view[start + PREFIX_START : end]), body, rows, self._partitions.index
-        )
+        return CachedListOffsets(request, body, rows, self._partitions.index)

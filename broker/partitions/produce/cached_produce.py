@@ -1,4 +1,4 @@
-"""The cache entry of a Produce request (`request_memo`): everything except the records of its only partition.
+"""The cache entry of a Produce request (`request_cache`): everything except the records of its only partition.
 
 Runs in handler processes.
 """
@@ -10,16 +10,10 @@ from struct import Struct
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import subject, tail
 from rotunda.broker.partitions.owned_partition import OwnedPartition
-from rotunda.broker.partitions.request_memo import PREFIX_START
+from rotunda.broker.partitions.request_cache import PREFIX_START, CachedRequest
 from rotunda.broker.protocol.messages.produce import FIRST_FLEXIBLE, Part, single_partition_response
 from rotunda.broker.protocol.primitives import read_unsigned_varint
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
-
-#: Cached connections, and cached requests with different prefixes.
-MAX_REMEMBERED = 10_000
-
-#: Longest cached prefix of a request: a client id may be 32 KB long.
-MOST_REMEMBERED_BYTES = 1024
 
 _INT32 = Struct(">i")
 
@@ -27,7 +21,7 @@ _INT32 = Struct(">i")
 _NO_TAGS = b"\x00\x00\x00"
 
 
-class RememberedRequest:
+class CachedProduce(CachedRequest):
     """The bytes before a request's records, and their meaning."""
 
     __slots__ = (
@@ -35,21 +29,17 @@ class RememberedRequest:
         "acks",
         "flexible",
         "owned",
-        "prefix",
         "quotas",
         "records_at",
-        "session",
         "smallest_bytes",
         "staged",
         "tail",
         "template",
         "unpack",
-        "version",
     )
 
     def __init__(self, request: Request, part: Part, acks: int, owned: OwnedPartition, handler: int) -> None:
-        self.version = version = request.api_version
-        self.session = request.session
+        version = request.api_version
         #: The quotas of its client: a request with other quotas does not match.
         self.quotas = quotas = request.quotas
         #: The list for the sizes of staged requests, which are charged at the commit; None: not charged there.
@@ -62,7 +52,8 @@ class RememberedRequest:
         self.tail = tail(request.api_key, version, handler, self.about)
         self.template = single_partition_response(version, part.topic_name, part.topic_id, part.partition)
         size_bytes = _varint_bytes(part.records_size + 1) if self.flexible else _INT32.size
-        self.prefix = prefix = bytes(request.view[request.start + PREFIX_START : part.records_offset - size_bytes])
+        prefix = bytes(request.view[request.start + PREFIX_START : part.records_offset - size_bytes])
+        super().__init__(request, prefix)
         #: The bytes to compare and, where it has a fixed length, the size of the records after them.
         head = Struct(f">{len(prefix)}s" if self.flexible else f">{len(prefix)}si")
         self.unpack = head.unpack_from

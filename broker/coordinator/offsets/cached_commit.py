@@ -1,0 +1,64 @@
+"""The cache entry of an OffsetCommit request (`request_cache`): everything except its offsets. HOT.
+
+Runs in handler processes. A member repeats the same bytes except for the offsets. The group validates the member for
+every request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from rotunda.broker.coordinator.offsets.offsets import OFFSET_BYTES
+from rotunda.broker.partitions.request_cache import CachedFields
+from rotunda.broker.protocol import intern_pool
+
+if TYPE_CHECKING:
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.offsets.commits import Committer, RepeatedCommit
+    from rotunda.broker.ipc.request import Request
+
+#: A response starts with its size and the correlation id; the rest is constant.
+_SIZE_BYTES: Final = 4
+_BODY: Final = 8
+
+
+class CachedCommit(CachedFields):
+    """A member's cached commit of certain partitions, all of which ``shard`` has accepted."""
+
+    __slots__ = ("_answer", "_response", "answer_bytes", "commit", "committer", "facts", "shard", "topics")
+
+    def __init__(
+        self,
+        request: Request,
+        places: Iterable[tuple[int, str]],
+        committer: Committer,
+        shard: GroupShard,
+        commit: RepeatedCommit,
+        said: tuple[Any, bytes],
+        facts: tuple[bytes, bytes],
+    ) -> None:
+        """Use ``said`` for the topics and response of the request, ``places`` for the offsets in its memory."""
+        super().__init__(request, places)
+        self.committer, self.shard, self.commit = committer, shard, commit
+        self.topics, answer = said
+        #: The facts for the request log of every matching request.
+        self.facts = facts
+        response = answer[_BODY:]
+        self._response = intern_pool.text(response)
+        self._answer = intern_pool.layout(f">ii{len(response)}s")
+        #: Size of a response, with its size field and header.
+        self.answer_bytes = self._answer.size
+
+    @property
+    def size_bytes(self) -> int:
+        """Its memory, approximately."""
+        return super().size_bytes + OFFSET_BYTES * len(self.commit.targets.parts)
+
+    def answer(self, correlation_id: int) -> bytes:
+        """Return the response to a matching request, with its size field and header."""
+        return self._answer.pack(self.answer_bytes - _SIZE_BYTES, correlation_id, self._response)
+
+    def answer_into(self, view: memoryview, at: int, correlation_id: int) -> None:
+        """Write the response to a matching request. HOT."""
+        self._answer.pack_into(view, at, self.answer_bytes - _SIZE_BYTES, correlation_id, self._response)
