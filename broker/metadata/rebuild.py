@@ -24,6 +24,7 @@ from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, offsets_in
 from rotunda.broker.metadata.configs.stored_values import check_readable
 from rotunda.broker.metadata.storage.metadata_file import (
     FORMAT,
+    check_no_link,
     complete_schema,
     has_schema,
     metadata_path,
@@ -83,9 +84,13 @@ def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable
 
     A file that lacks some topics is an older copy: they are added, or listed in a warning. ``before_change`` is called
     before each change of it. Raises BootFailed when the file is lost or damaged and ``metadata.rebuild`` is not set, or
-    when it cannot be read now.
+    when it cannot be read now, or is a symbolic link.
     """
     path = metadata_path(config.data_dir)
+    try:
+        check_no_link(path)
+    except OSError as error:
+        raise BootFailed(f"cannot open the metadata file {path}: {error}") from error
     found = list(_partition_directories(config.data_dir))
     try:
         topics = _topics_in(path, before_change) if _is_there(path) else {}

@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from rotunda.broker.config.broker_config import load
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import BootFailed
 from rotunda.broker.log.data_dir import lock_data_dir, prepare_data_dir
 from rotunda.broker.log.log_manager import LogManager
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import LogDamaged, PartitionLog, PartitionName, PublishedEnd
+from rotunda.broker.metadata.rebuild import check_or_rebuild
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.store import MetadataStore
 from tests.log.log_writer import batch, end_of, log_bytes, read_everything, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
@@ -124,6 +128,23 @@ def test_the_data_directorys_own_files_are_no_links(tmp_path: Path, name: str) -
     with pytest.raises((OSError, BootFailed), match="symbolic"):
         use(data_dir)
     assert decoy.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_the_metadata_file_is_no_link(tmp_path: Path, suffix: str) -> None:
+    """Neither read, nor completed, nor given another mode, at the start of a broker and by commands beside it."""
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    path = metadata_path(data_dir)
+    MetadataStore.open(path).close()
+    decoy = replace_by_link(path.with_name(path.name + suffix), tmp_path / "decoys")
+    decoy.chmod(0o644)
+    before = decoy.read_bytes()
+    config = load(None, {"log.dirs": str(data_dir), "metadata.rebuild": "true"}, {})
+    for use_it in (lambda: check_or_rebuild(config, TIMESTAMP_MS), lambda: MetadataStore.open(path)):
+        with pytest.raises(BootFailed, match="symbolic link"):
+            use_it()
+    assert (decoy.read_bytes(), decoy.stat().st_mode & 0o777) == (before, 0o644)
 
 
 def test_a_data_directory_that_is_a_link_is_used(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ file in WAL mode.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -61,16 +62,28 @@ def metadata_path(data_dir: Path) -> Path:
     return data_dir / FILE_NAME
 
 
+def check_no_link(path: Path) -> None:
+    """Raise OSError for a symbolic link in place of the file or of one of SQLite's files beside it."""
+    for each in _with_additional(path):
+        if each.is_symlink():
+            raise OSError(errno.ELOOP, "a symbolic link is not followed: put the file in its place", str(each))
+
+
 def make_private(path: Path) -> None:
     """Restrict the file, which holds credentials, to this user, creating it if missing. Raises OSError.
 
     SQLite creates its additional files with the same mode.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE))
-    for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+    check_no_link(path)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE))
+    for each in _with_additional(path):
         with suppress(FileNotFoundError):
             if stat.S_IMODE(each.stat().st_mode) != _MODE:
                 each.chmod(_MODE)
+
+
+def _with_additional(path: Path) -> tuple[Path, Path, Path]:
+    return path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
 def complete_schema(connection: sqlite3.Connection) -> None:
