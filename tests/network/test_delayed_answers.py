@@ -18,11 +18,13 @@ def send(client: Client, correlation_id: int) -> None:
     client.send(request_frame(METADATA, 4, correlation_id))
 
 
-def answer_late(bench: ProcessorBench, request: Taken, payload: bytes, delay_ms: int) -> None:
+def answer_late(
+    bench: ProcessorBench, request: Taken, payload: bytes, delay_ms: int, dequeued_ns: int | None = None
+) -> None:
     target = bench.targets[0]
     target.responses = FaultyAnswers(bench.channel, 0, (bench.bell,), bench.directory)
     now_ns = bench.clock.monotonic_ns()
-    to = target.answered(request, now_ns)
+    to = target.answered(request, now_ns if dequeued_ns is None else dequeued_ns)
     to.session = FaultySession("ANONYMOUS", "", delay_ms=delay_ms)
     target.responses.send(to, now_ns, now_ns, payload)
     target.publish()
@@ -61,6 +63,21 @@ def test_what_is_held_back_goes_when_its_test_ends_it_or_the_processor_does(benc
         bench.clock.advance_ms(1)
         end()
         assert client.receive(4) == b"late"
+
+
+def test_what_a_target_has_read_before_the_end_of_delays_is_not_held_back(bench: ProcessorBench) -> None:
+    """A fault counts a request before its response is ready, and a test may end the delay in between."""
+    words = FaultWords(memoryview(bytearray(FaultWords.bytes_needed(1))), 1)
+    bench.processor._responses.delayed.follow(words)
+    client = bench.connect()
+    send(client, 1)
+    [request] = bench.requests(1)
+    dequeued_ns = bench.clock.monotonic_ns()
+    bench.clock.advance_ms(1)
+    words.end_delays(bench.clock.monotonic_ns())
+    bench.clock.advance_ms(1)
+    answer_late(bench, request, b"late", 3_600_000, dequeued_ns)
+    assert client.receive(4) == b"late"
 
 
 @pytest.mark.parametrize("delay_ms", [1_000, 3_600_000])

@@ -45,6 +45,8 @@ _unpack_envelope, _iterate_ranges = RESPONSE_TO_FACTS.unpack_from, RANGE.iter_un
 #: Offset of the throttle time in the facts of a response.
 _THROTTLE_MS_AT = RESPONSE_ENVELOPE.offset("throttle_ms") - RESPONSE_ENVELOPE.offset("received_ns")
 _unpack_int32 = Struct("@i").unpack_from
+#: Offset of the time at which the target read the request: a fault was in force then, or is newer.
+_DEQUEUED_NS_AT = RESPONSE_ENVELOPE.offset("dequeued_ns") - RESPONSE_ENVELOPE.offset("received_ns")
 #: Offset of the completion time in the facts: the end of the delay of a held back response.
 _COMPLETE_NS_AT = RESPONSE_ENVELOPE.offset("response_complete_ns") - RESPONSE_ENVELOPE.offset("received_ns")
 _INT64: Final = Struct("@q")
@@ -264,7 +266,8 @@ class ResponseReader:
                 kind, facts = self._judge(channel, at, envelope, now_ns)
         if sequence != channel.next_answer or kind & DELAYED:
             if kind & DELAYED:
-                self.delayed.add(connection, sequence, now_ns, _unpack_int64(facts, _COMPLETE_NS_AT)[0])
+                [struck_ns], [due_ns] = _unpack_int64(facts, _DEQUEUED_NS_AT), _unpack_int64(facts, _COMPLETE_NS_AT)
+                self.delayed.add(connection, sequence, struck_ns, due_ns)
             kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
             held_bytes = sum(p.length if isinstance(p, FileSend) else len(p) for p in kept)
             channel.held[sequence] = HeldAnswer(kind, held_bytes, kept, (facts, now_ns))

@@ -1,8 +1,8 @@
 """The delayed responses, by due time: to clients that fail repeatedly, or delayed by a test.
 
 Runs in processor processes. They wait with their channel, as early responses do, and end with it; all later responses
-of the channel wait for them. When a test ends its delays (`broker.faults`), its waiting responses are due; all are due
-when the broker stops.
+of the channel wait for them. When a test ends its delays (`broker.faults`), the responses to requests that a target has
+read before are due, including those that arrive later; all are due when the broker stops.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class DelayedAnswers:
     __slots__ = ("_words", "is_ending", "waiting")
 
     def __init__(self) -> None:
-        #: (due time, start of the wait, connection id, sequence), by due time. HOT: usually empty.
+        #: (due time, time of the request's reading by its target, connection id, sequence), by due time. HOT: usually
+        #: empty.
         self.waiting: list[tuple[int, int, int, int]] = []
         self._words: FaultWords | None = None
         #: Whether the processor is stopping, and delays nothing any more.
@@ -47,9 +48,9 @@ class DelayedAnswers:
         """Read the end of delays from these words."""
         self._words = words
 
-    def add(self, connection: int, sequence: int, now_ns: int, due_ns: int) -> None:
-        """Delay a response, received now, until it is due."""
-        heappush(self.waiting, (due_ns, now_ns, connection, sequence))
+    def add(self, connection: int, sequence: int, dequeued_ns: int, due_ns: int) -> None:
+        """Delay the response to a request that its target read at ``dequeued_ns``, until it is due."""
+        heappush(self.waiting, (due_ns, dequeued_ns, connection, sequence))
 
     def wait_ms(self, now_ns: Callable[[], int], most_ms: int) -> int:
         """Return how long the loop may sleep: until the next response is due, at most ``most_ms``. HOT."""
