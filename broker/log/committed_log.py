@@ -7,7 +7,7 @@ back here, in memory and on disk, with the same functions that a replacement of 
 
 import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Self
@@ -301,6 +301,12 @@ class CommittedLog:
         """Return the monotonic time at which `flush` is due, or None if there is nothing to flush."""
         # A partial write is not made durable: it is removed.
         return None if self.fault in NO_ROOM else self._flush.due_ns
+
+    def on_flush_due(self, note: Callable[[], None]) -> None:
+        """Call ``note`` whenever a flush gets its due time; now if one has it already."""
+        self._flush.on_due = note
+        if self._flush.due_ns is not None:
+            note()
 
     def flush(self) -> None:
         """Make everything committed durable. Raises LogWriteFailed.

@@ -6,6 +6,7 @@ flush is nearly free. Only the owner of the partition uses this.
 """
 
 import os
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class FlushState:
         "due_ns",
         "flush_messages",
         "flush_ms",
+        "on_due",
         "recovery_point",
     )
 
@@ -53,7 +55,10 @@ class FlushState:
         self.flush_messages = NEVER
         self.flush_ms = NEVER
         self.recovery_point = 0
+        #: Set a new time with `_set_due`.
         self.due_ns: int | None = None
+        #: Called when a flush gets its due time, so that nobody looks at logs without one.
+        self.on_due: Callable[[], None] | None = None
         self._synced_offset = 0
         self._rolled: list[int] = []
 
@@ -73,13 +78,13 @@ class FlushState:
     def note_commit(self, now_ns: int) -> None:
         """Record a write that is not durable: flush.ms counts from the first such write."""
         if self.due_ns is None and self.flush_ms != NEVER:
-            self.due_ns = now_ns + self.flush_ms * _NS_PER_MS
+            self._set_due(now_ns + self.flush_ms * _NS_PER_MS)
 
     def note_roll(self, base_offset: int, now_ns: int) -> None:
         """Record that the segment at `base_offset` is complete and not durable."""
         self._rolled.append(base_offset)
         if self.due_ns is None:
-            self.due_ns = now_ns + ROLLED_FLUSH_DELAY_NS
+            self._set_due(now_ns + ROLLED_FLUSH_DELAY_NS)
 
     def sync_data(self, fd: int, end_offset: int, now_ns: int) -> None:
         """Make everything below `end_offset` durable; `fd` is the active segment's file. Raises OSError."""
@@ -89,7 +94,7 @@ class FlushState:
         self._synced_offset = end_offset
         # The indexes are flushed later, and the recovery point moves then.
         if self.due_ns is None:
-            self.due_ns = now_ns + ROLLED_FLUSH_DELAY_NS
+            self._set_due(now_ns + ROLLED_FLUSH_DELAY_NS)
 
     def sync_rolled(self) -> None:
         """Make rolled segments and their indexes durable. Raises OSError."""
@@ -112,12 +117,17 @@ class FlushState:
 
     def put_off(self, now_ns: int) -> None:
         """Postpone a job that failed for lack of a descriptor."""
-        self.due_ns = now_ns + _AGAIN_NS
+        self._set_due(now_ns + _AGAIN_NS)
 
     def done(self, end_offset: int) -> None:
         """Record that everything below `end_offset` is durable, indexes included."""
         self.recovery_point = self._synced_offset = end_offset
         self.due_ns = None
+
+    def _set_due(self, due_ns: int) -> None:
+        self.due_ns = due_ns
+        if self.on_due is not None:
+            self.on_due()
 
     def _sync(self, base_offset: int, suffix: str) -> None:
         try:

@@ -8,6 +8,7 @@ background thread: they have a line for every partition. Only the checkpoint of 
 import logging
 import shutil
 from collections.abc import Collection, Mapping, Set
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -66,6 +67,7 @@ class LogManager:
         "_producer_id_expiration_ms",
         "_removed",
         "_to_expire",
+        "_unflushed",
         "_written",
         "is_clean_start",
         "logs",
@@ -86,6 +88,8 @@ class LogManager:
         # Directories of interrupted deletions, by the beginning of their names; None: to be listed.
         self._doomed: dict[str, list[Path]] | None = None
         self._flusher: Flusher[PartitionLog, FlushJob] = Flusher()
+        # Logs with a due time for their flush, or that had one at the last tick.
+        self._unflushed: set[TopicPartition] = set()
         self._checkpointer: Flusher[None, _CheckpointJob] = Flusher()
         # Logs whose idle producers are still to be expired.
         self._to_expire: list[PartitionLog] = []
@@ -122,6 +126,7 @@ class LogManager:
             directory, name, config, self._clock, published or found, self._producer_id_expiration_ms
         )
         self.logs[key] = log
+        log.on_flush_due(partial(self._unflushed.add, key))
         return log
 
     def forget_checkpoints(self, keys: Collection[TopicPartition]) -> None:
@@ -190,8 +195,8 @@ class LogManager:
         """Run due tasks: flush logs, write checkpoints, expire idle producers."""
         now_ns = self._clock.monotonic_ns()
         self._take_flushed()
-        if not self._flusher.is_busy:
-            due = [log for log in self.logs.values() if (log.flush_due_ns() or now_ns + 1) <= now_ns]
+        if self._unflushed and not self._flusher.is_busy:
+            due = self._take_due(now_ns)
             if due:
                 self._flusher.start([(log, log.begin_flush()) for log in due])
         self._take_checkpoint()
@@ -208,6 +213,22 @@ class LogManager:
         """Wait until the flushes and checkpoints that `tick` has begun are durable."""
         self._take_flushed(wait=True)
         self._take_checkpoint(wait=True)
+
+    def _take_due(self, now_ns: int) -> list[PartitionLog]:
+        """Return the logs whose flush is due, and look again only at those with a later due time."""
+        due: list[PartitionLog] = []
+        later: set[TopicPartition] = set()
+        for key in self._unflushed:
+            log = self.logs.get(key)
+            due_ns = None if log is None else log.flush_due_ns()
+            if log is None or due_ns is None:
+                continue
+            if due_ns <= now_ns:
+                due.append(log)
+            else:
+                later.add(key)
+        self._unflushed.intersection_update(later)
+        return due
 
     def _take_flushed(self, *, wait: bool = False) -> None:
         for log, job, error in self._flusher.take(wait=wait):
