@@ -124,6 +124,28 @@ def test_logs_are_flushed_and_checkpointed_when_it_is_time(tmp_path: Path, clock
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 1\n"
 
 
+def test_a_tick_looks_only_at_logs_with_a_pending_flush(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    logs = [manager.open(name("a", number), LogConfig(flush_ms=50), None) for number in range(3)]
+    seen, due_ns = [], PartitionLog.flush_due_ns
+
+    def looked_at(log: PartitionLog) -> int | None:
+        seen.append(log)
+        return due_ns(log)
+
+    monkeypatch.setattr(PartitionLog, "flush_due_ns", looked_at)
+    for times in range(1, 3):
+        append(logs[1])
+        for _ in range(3):
+            clock.advance_ms(25)
+            manager.tick()
+            manager.wait_for_flushes()
+        assert logs[1].recovery_point == times
+        assert seen == [logs[1]] * 2 * times
+
+
 def test_rolled_segments_become_durable_after_a_while(tmp_path: Path, clock: FakeClock) -> None:
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     log = manager.open(name("a"), LogConfig(internal_segment_bytes=200), None)
