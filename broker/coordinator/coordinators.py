@@ -131,12 +131,15 @@ class Coordinators:
         return {
             "group_state_refusals": self.groups.memory.refusals,
             "transaction_state_refusals": self.transactions.refusals,
+            **self._share_states.counters(),
+            **self.share_consumers.counters(),
         }
 
     def gauges(self) -> dict[str, int]:
         return {
             "group_state_bytes": self.groups.memory.used_bytes,
             "transaction_state_bytes": self.transactions.used_bytes,
+            **self._share_states.gauges(),
         }
 
     def follow_partitions(self) -> None:

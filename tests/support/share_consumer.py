@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
+from tests.support.deadline import wait_until
 from tests.support.wire_client import WireClient
 
 
@@ -81,11 +82,32 @@ class ShareConsumer:
         self.epoch += 1
         return {part.partition_index: part.error_code for topic in response.responses for part in topic.partitions}
 
-    def call(self, key: ApiKey, body: dict[str, Any]) -> Any:
-        """Send one request of version 2 and return the response."""
-        self.client.send(codec.encode_request(key, 2, 7, "share", body))
+    def join(self, topic: str) -> ShareConsumer:
+        """Join the group and return when a partition is assigned: then all have state to fetch with."""
+        epoch = 0
+
+        def has_some() -> bool:
+            nonlocal epoch
+            body = {
+                "group_id": self.group,
+                "member_id": self.member,
+                "member_epoch": epoch,
+                "subscribed_topic_names": [topic],
+            }
+            response = self.call(ApiKey.SHARE_GROUP_HEARTBEAT, body, 1)
+            if response.error_code or response.assignment is None:
+                return False
+            epoch = response.member_epoch
+            return bool(response.assignment.topic_partitions)
+
+        wait_until(has_some, "an assignment")
+        return self
+
+    def call(self, key: ApiKey, body: dict[str, Any], version: int = 2) -> Any:
+        """Send one request and return the response."""
+        self.client.send(codec.encode_request(key, version, 7, "share", body))
         frame = self.client.receive_frame()
-        return codec.decode_response(key, 2, frame, 0, len(frame))
+        return codec.decode_response(key, version, frame, 0, len(frame))
 
     def _topics(
         self, acknowledge: Iterable[tuple[int, int, int, Sequence[int]]], *, all_partitions: bool = True

@@ -244,6 +244,20 @@ _GROUPS = Area(
             end="with the offset",
         ),
         Limit(
+            what="Share sessions, all handlers together; each has an equal share",
+            bounds=("group.share.max.share.sessions",),
+            metrics=("rotunda_handler_share_sessions",),
+            beyond="SHARE_SESSION_LIMIT_REACHED, after the wait of the fetch",
+            end="with its connection",
+        ),
+        Limit(
+            what="Records in flight of a share group in a partition; one handler serves all partitions of a group",
+            bounds=("group.share.partition.max.record.locks",),
+            metrics=("rotunda_handler_share_records_in_flight",),
+            beyond="no further record is acquired",
+            end="with the acknowledgements, or share.record.lock.duration.ms",
+        ),
+        Limit(
             what="Transactional ids",
             bounds=("transaction.state.max.bytes",),
             metrics=("rotunda_handler_transaction_state_bytes", "rotunda_handler_transaction_state_refusals_total"),

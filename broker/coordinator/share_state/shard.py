@@ -207,6 +207,14 @@ def _apply_update(shard: ShareStateShard, key: Any, value: Any, _: int) -> None:
 _RECORDS: Final = RecordTable[ShareStateShard]({SHARE_SNAPSHOT: _apply_snapshot, SHARE_UPDATE: _apply_update})
 
 
+class ShareCounts:
+    """Numbers for the metrics that outlive the groups."""
+
+    def __init__(self) -> None:
+        #: Acquired records whose lock has run out.
+        self.expired = 0
+
+
 class ShareGroup:
     """The share partitions of one group."""
 
@@ -217,6 +225,7 @@ class ShareGroup:
         terms: Callable[[str], DeliveryTerms],
         timers: Timers,
         give_up: Callable[[ShareGroup, SharePlace, Sequence[DeadLetter]], None],
+        counts: ShareCounts,
     ) -> None:
         """Use ``terms(group id)`` for the group's current settings, ``give_up`` for stored dead letters."""
         self.group_id = group_id
@@ -226,11 +235,9 @@ class ShareGroup:
         self.sessions: dict[str, ShareSession[SharePlace]] = {}
         #: Share partitions whose start offset is being looked up.
         self.resolving: set[SharePlace] = set()
-        #: Locks that have run out, in records.
-        self.expired = 0
         #: Called when records may have become available.
         self.wake: dict[object, Callable[[], None]] = {}
-        self._terms, self._give_up = terms, give_up
+        self._terms, self._give_up, self._counts = terms, give_up, counts
         self._timers = timers
         self._lock_timers: dict[SharePlace, Timer] = {}
 
@@ -298,6 +305,6 @@ class ShareGroup:
             return
         expired = window.expire(self._timers.now_ns(), self.terms)
         if expired:
-            self.expired += expired
+            self._counts.expired += expired
             self.changed(place)
         self.watch_locks(place)

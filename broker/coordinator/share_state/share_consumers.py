@@ -48,6 +48,15 @@ class ShareConsumers:
         #: Records acknowledged, by type.
         self.acknowledged = [0] * (RENEW + 1)
 
+    def counters(self) -> dict[str, int]:
+        """Return the counters since the start, by metric name."""
+        _, accepted, released, rejected, _ = self.acknowledged
+        return {
+            "share_records_accepted": accepted,
+            "share_records_released": released,
+            "share_records_rejected": rejected,
+        }
+
     # ---- validation ----------------------------------------------------------------------------------------------
 
     def validate(self, request: Request, body: Any) -> None:

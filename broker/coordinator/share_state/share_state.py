@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rotunda.broker.coordinator.share_state.dead_letters import DeadLetters
-from rotunda.broker.coordinator.share_state.shard import ShareGroup, ShareStateShard
+from rotunda.broker.coordinator.share_state.shard import ShareCounts, ShareGroup, ShareStateShard
 from rotunda.broker.log.maintenance_tasks import DELETE_RECORDS
 from rotunda.broker.metadata.features import SHARE_VERSION
 from rotunda.broker.partitions.share.share_window import DeliveryTerms
@@ -49,6 +49,7 @@ class ShareStateCoordinator:
         self._open_now, self._tasks = open_now, tasks
         self._shards: dict[int, ShareStateShard] = {}
         self._prune_timer: Timer | None = None
+        self._counts = ShareCounts()
         self.dead_letters = DeadLetters(partitions, tasks, timers, locator.controller)
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
@@ -73,6 +74,24 @@ class ShareStateCoordinator:
         """Return the groups in use."""
         return [group for shard in self._shards.values() for group in shard.groups.values()]
 
+    def counters(self) -> dict[str, int]:
+        """Return the counters since the start, by metric name."""
+        letters = self.dead_letters
+        return {
+            "share_locks_expired": self._counts.expired,
+            "dead_letters": letters.records,
+            "dead_letter_failures": letters.failures,
+        }
+
+    def gauges(self) -> dict[str, int]:
+        """Return the current gauges, by metric name."""
+        groups = self.groups()
+        windows = [window for group in groups for window in group.windows.values()]
+        return {
+            "share_sessions": sum(len(group.sessions) for group in groups),
+            "share_records_in_flight": sum(window.in_flight for window in windows),
+        }
+
     def shard_of(self, group_id: str) -> ShareStateShard:
         """Return the shard of a group. Raises ApiError if this handler does not have it, or not yet."""
         partition = coordinator_partition(group_id, self._locator.counts.of(SHARE_TOPIC))
@@ -88,9 +107,9 @@ class ShareStateCoordinator:
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
-            group = shard.groups[group_id] = ShareGroup(
-                group_id, shard, self.terms_of, self._timers, self.dead_letters.send
-            )
+            send_letters = self.dead_letters.send
+            group = ShareGroup(group_id, shard, self.terms_of, self._timers, send_letters, self._counts)
+            shard.groups[group_id] = group
         return group
 
     def terms_of(self, group_id: str) -> DeliveryTerms:
