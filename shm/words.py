@@ -7,6 +7,7 @@ tears, and the interpreter neither merges nor reorders two such accesses. The ma
   reader that loads the tail, then the frame. Places that rely on it have paired `# SYNC:` comments.
 - A store followed by a load of ANOTHER word may be swapped. Where that matters (I raise my flag, then look at yours)
   both sides call `fence` between the two.
+- Compiled code stores a word with release and loads it with acquire, which is the same order (`broker/native/ring.c`).
 - On weaker machines the bell that follows every publication (a semaphore or eventfd operation) orders memory.
 
 Hot modules subscript the words themselves; they get them from `words_of`.

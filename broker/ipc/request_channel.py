@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
+from rotunda.broker.native import compiled
 from rotunda.shm.layout import FILE_RANGE, PEER_ENVELOPE, REQUEST_ENVELOPE, RESPONSE_ENVELOPE
-from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from rotunda.shm.rings.ring import RingConsumer, RingCorrupt, RingProducer, initialise, ring_bytes
 
 #: Values of REQUEST_ENVELOPE.area: the memory that holds the bytes of a request.
 INLINE, ARENA, SPILL = 0, 1, 2
@@ -34,6 +37,9 @@ FAILED = 16
 INLINE_REQUEST_BYTES = 64 * 1024
 
 PEER_RING_BYTES = 64 * 1024
+
+#: Peers exchange few messages: their rings need no compiled ends.
+PeerProducer, PeerConsumer = RingProducer, RingConsumer
 
 #: All rings together stay below this share of a 64 MiB /dev/shm.
 RING_BUDGET_BYTES = 24 * 1024 * 1024
@@ -157,11 +163,11 @@ class RequestChannel:
 
     def peer_producer(self, source: int, destination: int) -> RingProducer:
         """Return the sending end of the ring between two peers."""
-        return RingProducer(self.view, self._peer_ring(source * self.shape.peers + destination))
+        return PeerProducer(self.view, self._peer_ring(source * self.shape.peers + destination))
 
     def peer_consumer(self, source: int, destination: int) -> RingConsumer:
         """Return the receiving end of the ring between two peers."""
-        return RingConsumer(self.view, self._peer_ring(source * self.shape.peers + destination))
+        return PeerConsumer(self.view, self._peer_ring(source * self.shape.peers + destination))
 
     def _request_ring(self, processor: int, target: int) -> int:
         return self._data_ring(processor * self.shape.targets + target)
@@ -187,3 +193,7 @@ RESPONSE_TO_KIND = RESPONSE_ENVELOPE.struct_until("api_key")
 RESPONSE_TO_FACTS = RESPONSE_ENVELOPE.struct_until("received_ns")
 RANGE = FILE_RANGE.struct
 PEER = PEER_ENVELOPE.struct
+
+if not TYPE_CHECKING and compiled is not None:
+    RingProducer = partial(compiled.RingProducer, corrupt=RingCorrupt)
+    RingConsumer = partial(compiled.RingConsumer, corrupt=RingCorrupt)

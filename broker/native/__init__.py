@@ -1,9 +1,11 @@
 """Steps of a request in C: the optional module `compiled`, built where a C compiler is there (`pyproject.toml`).
 
 Every function and type of it has a twin in Python, which is the reference. The twin's module puts the compiled one in
-its own place at its end, so users of either import the same names. The compiled code is pure, keeps nothing between
-calls but its own objects, and checks every read against the end of its buffer. `ROTUNDA_PURE_PYTHON=1` in the
-environment chooses the twins. Knows nothing of the rest of the broker; runs wherever a twin does.
+its own place at its end, or calls it first for what is usual; users of either import the same names. The compiled code
+keeps nothing between calls but its own objects, and checks every read and write against the end of its buffer. A ring
+in shared memory keeps its protocol (`shm/rings/ring.py`), and with it the one writer of each word.
+`ROTUNDA_PURE_PYTHON=1` in the environment chooses the twins. Knows nothing of the rest of the broker; runs wherever a
+twin does.
 """
 
 import importlib
@@ -14,7 +16,7 @@ from typing import Final
 PURE_PYTHON_VARIABLE: Final = "ROTUNDA_PURE_PYTHON"
 
 #: What this code expects of the module; one that was built from other sources has another (`module.c`).
-_INTERFACE: Final = 3
+_INTERFACE: Final = 4
 
 
 def _load() -> ModuleType | None:

@@ -3,13 +3,24 @@
 #include "native.h"
 
 /* What Python expects of this module: broker/native/__init__.py ignores one that was built from other sources. */
-#define INTERFACE 3
+#define INTERFACE 4
+
+PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type != NULL && PyModule_AddType(module, type) < 0)
+        { Py_DECREF((PyObject *)type); type = NULL; }
+    return type;
+}
 
 static int fill(PyObject *module)
 {
     if (PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0)
         return -1;
-    return add_record_walk(module) < 0 || add_record_reader(module) < 0 ? -1 : 0;
+    return add_record_walk(module) < 0 || add_record_reader(module) < 0 || add_ring(module) < 0
+            || add_frame_receiver(module) < 0 || add_response_sender(module) < 0
+        ? -1
+        : 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};

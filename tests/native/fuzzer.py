@@ -22,6 +22,7 @@ from rotunda.broker.errors import ApiError  # noqa: E402
 from rotunda.broker.protocol import record_reader as reader_twin  # noqa: E402
 from rotunda.broker.protocol import record_walk as twin  # noqa: E402
 from rotunda.broker.protocol.records import read_header  # noqa: E402
+from tests.native.channel_fuzz import compare_channels, compare_rings  # noqa: E402
 
 PENDING = twin.PENDING
 
@@ -113,6 +114,9 @@ def main(library: str, seed: str, cases: str) -> None:
         if case % 16 == 0:
             read_all(compiled, records)
         compare_claims(compiled, numbers)
+        compare_rings(compiled, numbers)
+        if case % 8 == 0:
+            compare_channels(compiled, numbers)
 
 
 if __name__ == "__main__":

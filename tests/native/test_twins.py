@@ -1,4 +1,4 @@
-"""Tests of records once more with the twins in Python: the other tests run the compiled module where it was built."""
+"""Some tests once more with the twins in Python: the other tests run the compiled module where it was built."""
 
 import os
 import subprocess
@@ -16,6 +16,10 @@ MODULES = (
     "log/test_judging_steps.py",
     "log/test_stored_form.py",
     "integration/test_validated_records.py",
+    "network/test_processor.py",
+    "network/test_processor_turns.py",
+    "network/test_request_reader.py",
+    "network/test_response_reader.py",
 )
 
 

@@ -65,9 +65,9 @@ def test_a_replacement_goes_on_with_its_predecessors_counts() -> None:
     with ProcessorBench() as bench:
         for expected in (7, 14):
             metrics = ProcessorMetrics(MetricsWriter(bench.page), 0)
-            bench.reader.requests_received = 3
+            bench.reader.counts.requests = 3
             metrics.publish(1, finished(), (bench.reader, bench.responses, NO_TLS), 5)
-            bench.reader.requests_received = 7
+            bench.reader.counts.requests = 7
             metrics.publish(2, finished(), (bench.reader, bench.responses, NO_TLS), 6)
             assert bench.value("requests_received") == expected
             assert bench.value("connections") == 6

@@ -40,7 +40,7 @@ class Wire:
             sent = self.client.send(view[:50_000])
             self.sent_bytes += sent
             view = view[sent:]
-            while self.bench.reader.bytes_received < self.sent_bytes and not self.channel.muted:
+            while self.bench.reader.counts.bytes < self.sent_bytes and not self.channel.muted:
                 self.read()
 
     def read(self) -> bool:
@@ -95,8 +95,8 @@ def test_a_request_is_described_by_its_first_bytes(wire: Wire) -> None:
     assert (taken.api_key, taken.api_version, taken.correlation_id) == (METADATA, 9, -12345)
     assert taken.received_ns == wire.bench.clock.monotonic_ns()
     assert (taken.area, taken.address) == (INLINE, -1)
-    assert wire.bench.reader.requests_received == 1
-    assert wire.bench.reader.bytes_received == HEADER_BYTES + 8
+    assert wire.bench.reader.counts.requests == 1
+    assert wire.bench.reader.counts.bytes == HEADER_BYTES + 8
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, 0, 1, 7])
@@ -205,7 +205,7 @@ def test_b14_without_a_block_the_channel_waits_for_one_and_loses_nothing(wire: W
     wire.bench.reader.resume(wire.channel)
     assert wire.channel.muted == MuteCause.NONE
     assert not wire.bench.reader.memory.is_short
-    wire.feed(large[wire.bench.reader.bytes_received - len(frame(1)) :])
+    wire.feed(large[wire.bench.reader.counts.bytes - len(frame(1)) :])
     assert sized(wire.taken[1].payload) == large
 
 

@@ -9,9 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rotunda.shm.layout import RING_HEADER
+from rotunda.shm.rings import ring
 from rotunda.shm.rings.ring import RingConsumer, RingCorrupt, RingProducer, initialise, ring_bytes
+from tests.support.native import IMPLEMENTATIONS, ring_ends
 
 BASE = 128
+
+
+@pytest.fixture(autouse=True, scope="module", params=IMPLEMENTATIONS)
+def _ends(request: pytest.FixtureRequest) -> None:
+    """Have every test use the ends of one implementation."""
+    globals()["RingProducer"], globals()["RingConsumer"] = ring_ends(request.param)
 
 
 def new_ring(capacity: int) -> tuple[memoryview, RingProducer, RingConsumer]:
@@ -169,7 +177,7 @@ def test_closed_ends_let_go_of_the_memory() -> None:
     memory = bytearray(ring_bytes(64))
     with memoryview(memory) as view:
         initialise(view, 0, 64)
-        producer, consumer = RingProducer(view, 0), RingConsumer(view, 0)
+        producer, consumer = ring.RingProducer(view, 0), ring.RingConsumer(view, 0)
         producer.close()
         consumer.close()
     memory.append(0)
@@ -191,7 +199,8 @@ class RecordingWords:
 
 
 def test_the_tail_is_stored_once_and_after_every_frame_header() -> None:
-    _, producer, consumer = new_ring(128)
+    view, _, consumer = new_ring(128)
+    producer = ring.RingProducer(view, BASE)
     producer.claim(40)
     producer.publish()
     consumer.read(1)

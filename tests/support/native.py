@@ -10,10 +10,12 @@ import sysconfig
 import tempfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from rotunda.broker import native
+from rotunda.shm.rings.ring import RingConsumer, RingCorrupt, RingProducer
 
 _SOURCES = sorted((Path(__file__).parents[2] / "broker/native").glob("*.c"))
 _BUILD_S = 120
@@ -37,7 +39,7 @@ def build(directory: Path, *options: str) -> Path:
 
 def load(library: Path) -> ModuleType:
     """Return the module of a library."""
-    return _module("compiled", library)
+    return module_of("compiled", library)
 
 
 def implementation(name: str, kind: str) -> ModuleType:
@@ -48,9 +50,17 @@ def implementation(name: str, kind: str) -> ModuleType:
         origin = importlib.util.find_spec(name)
         assert origin is not None
         assert origin.origin is not None
-        return _module(f"{name}.{kind}", Path(origin.origin))
+        return module_of(f"{name}.{kind}", Path(origin.origin))
     finally:
         native.compiled = chosen
+
+
+def ring_ends(kind: str) -> tuple[Any, Any]:
+    """Return the producer's and the consumer's end of rings."""
+    if kind == "python":
+        return RingProducer, RingConsumer
+    ends = _built().RingProducer, _built().RingConsumer
+    return tuple(functools.partial(end, corrupt=RingCorrupt) for end in ends)
 
 
 @functools.cache
@@ -59,7 +69,8 @@ def _built() -> ModuleType:
         return load(build(Path(directory), "-O2"))
 
 
-def _module(name: str, path: Path) -> ModuleType:
+def module_of(name: str, path: Path) -> ModuleType:
+    """Return a separate copy of a module."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -52,9 +52,10 @@ class CompletedRequests:
         self.is_prepared = True
         self._clients = clients
         self._sender = sender
-        self._answered: list[Answered] = []
-        # Place of the client, rows, time of the last byte: three numbers for each run of rows of one client.
-        self._runs: list[int] = []
+        #: The rows; compiled code adds to this list and the next too.
+        self.answered: list[Answered] = []
+        #: Place of the client, rows, time of the last byte: three numbers for each run of rows of one client.
+        self.runs: list[int] = []
         self._orphans: list[tuple[int, Answered]] = []
         self._closed: list[tuple[Channel, int, int]] = []
         self._events: list[bytes] = []
@@ -65,7 +66,7 @@ class CompletedRequests:
         return {listener for listener, *_ in self._clients.software}
 
     def __len__(self) -> int:
-        return len(self._answered) + len(self._orphans)
+        return len(self.answered) + len(self._orphans)
 
     def add(self, channel: Channel, end_ns: int) -> None:
         """Add the requests whose responses have just been written, and clear the channel's list of them. HOT."""
@@ -73,8 +74,8 @@ class CompletedRequests:
         if channel.former_clients:
             self._add_renamed(channel, end_ns)
         elif channel.client is not None:
-            self._runs += (channel.client.place, len(answered), end_ns)
-            self._answered += answered
+            self.runs += (channel.client.place, len(answered), end_ns)
+            self.answered += answered
         self.count += len(answered)
         answered.clear()
 
@@ -85,8 +86,8 @@ class CompletedRequests:
             channel.answered.append(answered)
             self.add(channel, end_ns)
             return
-        self._runs += (client.place, 1, end_ns)
-        self._answered.append(answered)
+        self.runs += (client.place, 1, end_ns)
+        self.answered.append(answered)
         self.count += 1
 
     def add_orphans(self, orphans: list[tuple[int, Answered]]) -> None:
@@ -118,7 +119,7 @@ class CompletedRequests:
     def flush(self, metrics: MetricsWriter) -> None:
         """Aggregate the buffered requests."""
         rows = None
-        if (self._answered or self._orphans) and (self.is_prepared or len(self) >= MOST_WAITING_ROWS):
+        if (self.answered or self._orphans) and (self.is_prepared or len(self) >= MOST_WAITING_ROWS):
             rows = self._take_rows()
             record_requests(rows, self._clients.texts, metrics)
         record_connections(self._clients.software, metrics)
@@ -138,21 +139,21 @@ class CompletedRequests:
                 self._clients.outgrown(channel.former_clients.pop(0)[1])
             client = channel.former_clients[0][1] if channel.former_clients else channel.client
             assert client is not None  # noqa: S101 - it was renamed
-            self._runs += (client.place, 1, end_ns)
-            self._answered.append(each)
+            self.runs += (client.place, 1, end_ns)
+            self.answered.append(each)
             sequence += 1
 
     def _take_rows(self) -> Rows:
         """Return the rows as one array of REQUEST_ROWs, adding them to the totals of their connections."""
         import numpy as np  # noqa: PLC0415 - not needed before the first requests are finished
 
-        known = len(self._answered)
-        answered = self._answered + [each for _, each in self._orphans]
+        known = len(self.answered)
+        answered = self.answered + [each for _, each in self._orphans]
         facts, taken_ns = zip(*answered, strict=True)
         wide = np.zeros(len(answered), dtype=_PARTS)
         wide["facts"] = np.frombuffer(b"".join(facts), dtype=f"V{_FACTS_BYTES}")
         wide["taken_ns"] = taken_ns
-        runs = np.array(self._runs, dtype=np.int64).reshape(-1, 3)
+        runs = np.array(self.runs, dtype=np.int64).reshape(-1, 3)
         places = np.repeat(runs[:, 0], runs[:, 1])
         wide["end_ns"][:known] = np.repeat(runs[:, 2], runs[:, 1])
         wide["end_ns"][known:] = wide["taken_ns"][known:]
@@ -160,9 +161,9 @@ class CompletedRequests:
         finished: Rows = wide.view(REQUEST_ROW.dtype)
         if known:
             finished["client"][:known] = self._add_up(places, finished[:known])
-        self._answered = []
+        self.answered.clear()
         self._orphans = []
-        self._runs = []
+        self.runs.clear()
         return finished
 
     def _add_up(self, places: NDArray[numpy.int64], rows: Rows) -> NDArray[numpy.int64]:

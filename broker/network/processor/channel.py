@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rotunda.broker.ipc import connection_id
 from rotunda.broker.ipc.segment_file_cache import OpenFile
+from rotunda.broker.native import compiled
 from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.security.session import ANONYMOUS_USER
@@ -113,48 +114,59 @@ class LargeReceive:
         self.filled += len(data)
 
 
-class Channel:
-    """The state of one connection. Responses are ordered by ``next_answer``, our own sequence numbers (``D11``)."""
+class ChannelFields:
+    """The attributes of a channel that compiled code reads and writes."""
 
     __slots__ = (
         "answered",
-        "asked_again",
         "authenticator",
         "client",
         "client_prefix",
         "closing",
         "connection_id",
-        "ended_at",
         "fd",
         "former_clients",
         "held",
-        "held_bytes",
         "inbox",
-        "interest",
         "kept_bytes",
-        "large",
-        "last_active_ns",
         "listener",
         "muted",
-        "names",
         "next_answer",
         "next_sequence",
-        "opened_ns",
         "out",
+        "read_bytes",
+        "recv",
+        "repeatable",
+        "session",
+        "tls",
+        "unsent",
+    )
+
+
+if not TYPE_CHECKING and compiled is not None:
+    ChannelFields = compiled.ChannelFields
+
+
+class Channel(ChannelFields):
+    """The state of one connection. Responses are ordered by ``next_answer``, our own sequence numbers (``D11``)."""
+
+    __slots__ = (
+        "asked_again",
+        "ended_at",
+        "held_bytes",
+        "interest",
+        "large",
+        "last_active_ns",
+        "names",
+        "opened_ns",
         "out_bytes",
         "peer",
         "produce_target",
         "reached",
-        "read_bytes",
-        "recv",
-        "repeatable",
         "send",
         "sendfile",
         "serial",
-        "session",
         "sock",
-        "tls",
-        "unsent",
         "user",
     )
 

@@ -61,6 +61,7 @@ class Processor:
         self._reader, self._responses, self._handoff, self._bell = ends
         self.sender, self.authentication = self._reader.sender, self._reader.authentication
         self._metrics, self.finished, self._network_time = counts
+        self._responses.record_in(self.finished)
         self._new_id, self._now_ns = new_id, now_ns
         self._selector = Selector()
         self._by_id: dict[int, Channel] = {}
@@ -122,9 +123,9 @@ class Processor:
         """Write all responses that targets have published (``D08``)."""
         responses = self._responses
         ready = responses.read(self._by_id, self._fault)
-        if ready or responses.lone:
+        if ready or responses.has_lone:
             self.finished.note_taken(responses.responses_taken)
-        if responses.lone:
+        if responses.has_lone:
             responses.send_lone(ready, self._network_time.of_lone(self.finished.add_lone), self._fault)
         if ready:
             self._write(ready.values())

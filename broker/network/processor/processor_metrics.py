@@ -128,9 +128,9 @@ class ProcessorMetrics:
         reader, responses, tls = ends
         self._published_ns = now_ns
         values = {
-            "requests_received": reader.requests_received,
+            "requests_received": reader.counts.requests,
             "responses_sent": finished.count,
-            "bytes_received": reader.bytes_received,
+            "bytes_received": reader.counts.bytes,
             "bytes_sent": responses.bytes_taken,
             "io_wait_ns": self._io_wait_ns,
             "io_ns": self._io_ns,

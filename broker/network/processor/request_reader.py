@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.ipc.request_channel import INLINE_REQUEST_BYTES
+from rotunda.broker.native import compiled
 from rotunda.broker.network.processor.authentication import Authentication
 from rotunda.broker.network.processor.channel import (
     LARGE_READ_BYTES,
@@ -54,6 +55,13 @@ _FRAME_START_BYTES = _FRAME_START.size
 _unpack_start = _FRAME_START.unpack_from
 
 
+class ReceivedCounts:
+    """The requests sent on, and the bytes received."""
+
+    def __init__(self) -> None:
+        self.requests = self.bytes = 0
+
+
 class RequestReader:
     """Reads channels and sends their requests on; has the list of channels that wait for room."""
 
@@ -68,8 +76,7 @@ class RequestReader:
         self.authentication = Authentication(config, now_ns, SystemClock.wall_ms)
         #: The clients; every channel with a `Channel.client_prefix` is registered there.
         self.clients: ClientRegistry | None = None
-        self.requests_received = 0
-        self.bytes_received = 0
+        self.counts = ReceivedCounts()
         self._now_ns = now_ns
         self._max_request_bytes = config.socket_request_max_bytes
         #: The most bytes of a request sent through a ring, including its size field.
@@ -78,6 +85,16 @@ class RequestReader:
         self._pipeline_resume = config.pipeline_resume
         # With one handler all partitions, groups and connections have the same owner: no routing key is needed.
         self._one_handler = sender.handlers == 1
+        self._receive: Callable[[Channel], bytes | None] = self._receive_frame
+        self._natively: Any = None
+        if compiled is not None:
+            self.counts = self._natively = receiver = compiled.FrameReceiver()
+            receiver.rings, receiver.generations, receiver.touched = sender.rings, sender.generations, sender.touched
+            receiver.target_of, receiver.clock_ns, receiver.pipeline_cause = self._target_of, now_ns, MuteCause.PIPELINE
+            receiver.most_bytes = min(INLINE_REQUEST_BYTES, self._max_request_bytes)
+            receiver.pipeline_max = self._pipeline_max
+            self._receive = receiver.receive
+        self._note_routed()
 
     def read(self, channel: Channel) -> bool:
         """Read the socket at most once (``B07``). Return False when the client has closed (``C05``).
@@ -87,29 +104,38 @@ class RequestReader:
         if channel.large is not None:
             return self._read_large(channel, channel.large)
         try:
-            data = channel.recv(channel.read_bytes)
+            rest = self._receive(channel)
         except BlockingIOError as blocked:
             return _goes_on(channel, blocked)
         except OSError:
             return False
-        if not data:
-            return False
+        if rest:
+            self._take(channel, channel.inbox + rest if channel.inbox else rest)
+        return rest is not None
+
+    def _receive_frame(self, channel: Channel) -> bytes | None:
+        """Receive once, and send on one small request if that is all.
+
+        Return the bytes that are left, or None at their end. Raises OSError.
+        """
+        data = channel.recv(channel.read_bytes)
         count = len(data)
-        self.bytes_received += count
+        if not count:
+            return None
+        self.counts.bytes += count
         if _FRAME_START_BYTES <= count <= self._max_inline_bytes and not (channel.inbox or channel.muted):
             head = _unpack_start(data)
             if head[0] + 4 == count:
-                # The usual case: one small request, complete.
                 if not self._try_send(channel, data[4:], head, self._now_ns()):
                     channel.inbox = data
-                return True
-        self._take(channel, channel.inbox + data if channel.inbox else data)
-        return True
+                return b""
+        return data
 
     def release(self, handlers: int) -> None:
         """Send held requests on to this number of handlers."""
         self.sender.release(handlers)
         self._one_handler = handlers == 1
+        self._note_routed()
 
     def lift_mutes(self, channel: Channel) -> None:
         """Lift the mutes of a channel whose responses are all written, as far as its requests in flight allow it."""
@@ -215,7 +241,7 @@ class RequestReader:
                 self.clients.introduced(channel, frame, api_version)
         channel.next_sequence = sequence = sequence + 1
         channel.read_bytes = SMALL_READ_BYTES
-        self.requests_received += 1
+        self.counts.requests += 1
         if sequence - channel.next_answer >= self._pipeline_max:
             channel.muted |= MuteCause.PIPELINE
         return True
@@ -239,6 +265,10 @@ class RequestReader:
             return -1
         channel.produce_target = target
         return target
+
+    def _note_routed(self) -> None:
+        if self._natively is not None:
+            self._natively.routed_keys = MAYBE_CONTROLLER_KEYS if self._one_handler else None
 
     def _check_size(self, rest: bytes) -> None:
         """Reject an invalid size, 0 too (``C03``), before the announced bytes arrive: they may never arrive."""
@@ -273,7 +303,7 @@ class RequestReader:
             return False
         if count == 0:
             return False
-        self.bytes_received += count
+        self.counts.bytes += count
         large.filled += count
         if large.filled == large.size:
             self._received_large(channel, large)
@@ -306,7 +336,7 @@ class RequestReader:
             self.kept.keep(channel, sequence, now_ns, target, large.view)
         channel.next_sequence = sequence + 1
         channel.large = None
-        self.requests_received += 1
+        self.counts.requests += 1
         if channel.in_flight >= self._pipeline_max:
             channel.muted |= MuteCause.PIPELINE
         return True

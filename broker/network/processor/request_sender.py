@@ -113,9 +113,12 @@ class RequestSender:
         self._bells = bells
         self._producers: dict[int, RingProducer] = {}
         self._claims: list[Callable[[int], int]] = []
+        #: By target, its ring; None: no request may be sent to it now.
+        self.rings: list[RingProducer | None] = []
         self.release(self.handlers)
         self._blocks: list[deque[tuple[int, int, int]]] = [deque() for _ in range(targets)]
-        self._touched: set[int] = set()
+        #: The targets with written and unpublished requests.
+        self.touched: set[int] = set()
         # Blocks of a predecessor's requests are unknown here, so nothing may be written to the arena before the targets
         # have released every frame that it had published.
         self._inherited = [(p, p.position) for p in self._producers.values() if p.consumed() < p.position]
@@ -129,6 +132,7 @@ class RequestSender:
         """Publish the written requests, and accept no more until `release`."""
         self.publish()
         self._claims = [_no_room] * len(self._blocks)
+        self.rings[:] = [None] * len(self._blocks)
 
     def release(self, handlers: int) -> None:
         """Accept requests again, for this number of handlers and the controller."""
@@ -137,7 +141,8 @@ class RequestSender:
             if target not in self._producers:
                 self._producers[target] = self._channel.request_producer(self._processor, target)
         producers = self._producers
-        self._claims = [producers[t].claim if t in producers else _no_room for t in range(self.controller + 1)]
+        self.rings[:] = [producers.get(target) for target in range(self.controller + 1)]
+        self._claims = [_no_room if ring is None else ring.claim for ring in self.rings]
 
     def try_send(
         self,
@@ -167,7 +172,7 @@ class RequestSender:
             -1, listener, INLINE, self.generations[target], 0,
         )  # fmt: skip
         view[at + _ENVELOPE_BYTES : at + end] = frame
-        self._touched.add(target)
+        self.touched.add(target)
         return True
 
     def try_send_block(
@@ -189,17 +194,17 @@ class RequestSender:
         at += _ENVELOPE_BYTES
         self._view[at : at + session_bytes] = session
         self._blocks[target].append((self._producers[target].position, area, address))
-        self._touched.add(target)
+        self.touched.add(target)
         return True
 
     def publish(self) -> None:
         """Publish all requests sent since the last call, then wake their targets: one bell per batch."""
-        if not self._touched:
+        if not self.touched:
             return
-        for target in self._touched:
+        for target in self.touched:
             self._producers[target].publish()
             self._bells[target].ring()
-        self._touched.clear()
+        self.touched.clear()
 
     def allocate(self, size: int) -> Block | None:
         """Return a block for a large request, or None if the pool has no room now."""

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.ipc.request_channel import (
     CLOSE_CONNECTION,
@@ -26,6 +26,7 @@ from rotunda.broker.ipc.request_channel import (
     RequestChannel,
 )
 from rotunda.broker.ipc.segment_file_cache import SegmentFiles
+from rotunda.broker.native import compiled
 from rotunda.broker.network.processor.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
 from rotunda.broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
 from rotunda.broker.network.processor.throttling.delayed_answers import DelayedAnswers
@@ -36,6 +37,9 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.shm.layout import RESPONSE_ENVELOPE
 from rotunda.shm.recorder_layout import HELD_BACK_BY, THROTTLED_BY_MASK
 from rotunda.shm.rings.ring import RingConsumer
+
+if TYPE_CHECKING:
+    from rotunda.broker.network.accounting.completed_requests import CompletedRequests
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +117,16 @@ class ResponseReader:
         #: Whether the last `read` left responses, for which no bell will ring.
         self.is_behind = False
         self.bytes_taken = 0
+        #: Takes and sends the usual responses, where there is compiled code.
+        self._natively: Any = None
+        self._finished: CompletedRequests | None = None
+        self._add_lone: Finish | None = None
+
+    def record_in(self, finished: CompletedRequests) -> None:
+        """Have compiled code send the usual responses, and record their requests there."""
+        if compiled is not None:
+            self._natively = compiled.ResponseSender(self._now_ns, finished.answered, finished.runs)
+            self._finished, self._add_lone = finished, finished.add_lone
 
     def grow(self) -> None:
         """Read the responses of additional targets too, if there are any."""
@@ -134,14 +148,30 @@ class ResponseReader:
         if self.delayed.waiting:
             self._send_delayed(by_id, self._now_ns(), ready, fault)
         self.is_behind = False
+        natively = self._natively
         for ring in self._rings:
-            frames = ring.read(BATCH)
-            if frames:
+            if natively is None:
+                frames = ring.read(BATCH)
+                count = len(frames)
+            else:
+                count = natively.read(ring, BATCH, by_id, ready)
+                frames = natively.left
+            if count:
                 self._unreleased.append(ring)
-                self.responses_taken += len(frames)
-                self.is_behind |= len(frames) == BATCH
+                self.responses_taken += count
+                self.is_behind |= count == BATCH
+            if frames:
                 self._take(frames, by_id, ready, fault)
+                frames.clear()
+        if natively is not None:
+            self.bytes_taken += natively.bytes
+            natively.bytes = 0
         return ready
+
+    @property
+    def has_lone(self) -> bool:
+        """Whether the last `read` left responses for `send_lone`."""
+        return bool(self.lone) or (self._natively is not None and self._natively.count > 0)
 
     def _take(
         self, frames: list[tuple[int, int, int]], by_id: dict[int, Channel], ready: dict[int, Channel], fault: Fault
@@ -198,7 +228,9 @@ class ResponseReader:
 
     def send_lone(self, ready: dict[int, Channel], finish: Finish, fault: Fault) -> None:
         """Write the lone responses. Unsent bytes are attached to their channel for the usual write. HOT."""
-        now_ns = self._now_ns
+        now_ns, natively = self._now_ns, self._natively
+        if natively is not None and self._finished is not None and natively.count:
+            self._finished.count += natively.send(None if finish == self._add_lone else finish, fault, ready)
         lone, self.lone = self.lone, []
         for channel, piece, answered in lone:
             try:

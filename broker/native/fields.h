@@ -1,0 +1,84 @@
+/* Objects whose attributes are read in C: base types of Python classes, with slots at known places.
+ *
+ * A list of names, FIELDS(FIELD), makes the indexes of the slots and their members. Twin: a class with these `__slots__`.
+ */
+
+#ifndef ROTUNDA_FIELDS_H
+#define ROTUNDA_FIELDS_H
+
+#include "native.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+/* An object with slots; an empty slot is NULL. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *slots[];
+} Fields;
+
+#define FIELD_INDEX(name) name##_FIELD,
+#define FIELD_MEMBER(name) {#name, T_OBJECT_EX, offsetof(Fields, slots) + sizeof(PyObject *) * name##_FIELD, 0, NULL},
+
+/* Defines what the garbage search needs of a type with so many slots at its start. */
+#define DEFINE_FIELDS(prefix, count)                                                                                   \
+    static int prefix##_traverse(PyObject *self, visitproc visit, void *arg)                                           \
+    {                                                                                                                  \
+        for (int field = 0; field < (count); field++)                                                                  \
+            Py_VISIT(((Fields *)self)->slots[field]);                                                                  \
+        return 0;                                                                                                      \
+    }                                                                                                                  \
+    static int prefix##_clear(PyObject *self)                                                                          \
+    {                                                                                                                  \
+        for (int field = 0; field < (count); field++)                                                                  \
+            Py_CLEAR(((Fields *)self)->slots[field]);                                                                  \
+        return 0;                                                                                                      \
+    }                                                                                                                  \
+    static void prefix##_destroy(PyObject *self)                                                                       \
+    {                                                                                                                  \
+        PyTypeObject *type = Py_TYPE(self);                                                                            \
+        PyObject_GC_UnTrack(self);                                                                                     \
+        prefix##_clear(self);                                                                                          \
+        ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);                                                            \
+        Py_DECREF(type);                                                                                               \
+    }
+
+/* The slots of such a type's spec, and its flags. */
+#define FIELDS_SLOTS(prefix, members)                                                                                  \
+    {Py_tp_members, members}, {Py_tp_traverse, prefix##_traverse}, {Py_tp_clear, prefix##_clear},                      \
+        {Py_tp_dealloc, prefix##_destroy}
+#define FIELDS_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC)
+
+/* Returns whether an object of a type has all its attributes, with an exception if not. */
+static inline bool has_fields(PyObject *object, PyTypeObject *type, const PyMemberDef *members, int count)
+{
+    if (!PyObject_TypeCheck(object, type)) {
+        PyErr_SetString(PyExc_TypeError, "an object of another type is needed");
+        return false;
+    }
+    for (int field = 0; field < count; field++)
+        if (((Fields *)object)->slots[field] == NULL) {
+            PyErr_SetString(PyExc_AttributeError, members[field].name);
+            return false;
+        }
+    return true;
+}
+
+/* Returns the number in a slot that is set; -1 with an exception if it is none. */
+static inline long long number_in(const Fields *object, int field)
+{
+    return PyLong_AsLongLong(object->slots[field]);
+}
+
+/* Puts a new reference into a slot; fails without one. */
+static inline bool put_in(Fields *object, int field, PyObject *value)
+{
+    if (value == NULL)
+        return false;
+    PyObject *former = object->slots[field];
+    object->slots[field] = value;
+    Py_XDECREF(former);
+    return true;
+}
+
+#endif

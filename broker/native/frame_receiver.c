@@ -1,0 +1,334 @@
+/* The receiver: from a socket into the request rings, for the frames that need nothing else.
+ *
+ * Twin: broker/network/processor/request_reader.py. What is uncommon is left to it, with all bytes that have not been
+ * sent on: large and incomplete frames, authentication, the copies of long requests, full rings.
+ */
+
+#include "channel.h"
+#include "ring.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* REQUEST_ENVELOPE of shm/layout.py. */
+typedef struct {
+    int64_t connection_id, sequence, received_ns;
+    int16_t api_key, api_version;
+    int32_t correlation_id, size, session_bytes;
+    int64_t address;
+    int16_t listener, area;
+    int32_t target_generation;
+    int64_t state;
+} RequestEnvelope;
+
+_Static_assert(sizeof(RequestEnvelope) == 64, "REQUEST_ENVELOPE has 64 bytes");
+
+/* The most bytes of one receive (SMALL_READ_BYTES), of a frame's size and header, and of the size alone. */
+enum { RECEIVED_BYTES = 64 * 1024, FRAME_START_BYTES = 12, SIZE_BYTES = 4, SMALLEST_BYTES = 8, CLIENT_ID_AT = 8 };
+enum { PRODUCE_KEY = 0, API_VERSIONS_KEY = 18 };
+
+/* What the receiver is given: of the sender its rings, generations and touched targets; RequestReader._target_of; a
+ * clock; MuteCause.PIPELINE; and the APIs whose requests are routed, None for all. */
+#define RECEIVER_FIELDS(FIELD)                                                                                         \
+    FIELD(rings) FIELD(generations) FIELD(touched) FIELD(target_of) FIELD(clock_ns) FIELD(pipeline_cause)              \
+    FIELD(routed_keys)
+
+enum { RECEIVER_FIELDS(FIELD_INDEX) RECEIVER_FIELD_COUNT };
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *slots[RECEIVER_FIELD_COUNT];
+    long long requests, bytes, most_bytes, pipeline_max;
+    uint8_t received[RECEIVED_BYTES];
+} FrameReceiver;
+
+typedef struct {
+    const uint8_t *bytes;
+    int32_t size, correlation_id;
+    int16_t api_key, api_version;
+} RequestFrame;
+
+static bool is_complete(PyObject *self);
+
+/* What became of a frame: left to the twin, sent, or an exception. */
+enum { LEFT = 0, SENT = 1, FAILED = -1 };
+
+static inline uint32_t big_endian(const uint8_t *at, int size)
+{
+    uint32_t value = 0;
+    for (int place = 0; place < size; place++)
+        value = value << 8 | at[place];
+    return value;
+}
+
+/* Finds the next frame of some bytes, if it is whole and small. Twin: the loop of RequestReader._take. */
+static bool next_frame(const FrameReceiver *self, const uint8_t *bytes, Py_ssize_t size, RequestFrame *frame)
+{
+    if (size < FRAME_START_BYTES)
+        return false;
+    frame->size = (int32_t)big_endian(bytes, 4);
+    if (frame->size < SMALLEST_BYTES || frame->size > self->most_bytes || frame->size > size - SIZE_BYTES)
+        return false;
+    frame->bytes = bytes + SIZE_BYTES;
+    frame->api_key = (int16_t)big_endian(frame->bytes, 2);
+    frame->api_version = (int16_t)big_endian(frame->bytes + 2, 2);
+    frame->correlation_id = (int32_t)big_endian(frame->bytes + 4, 4);
+    return true;
+}
+
+/* Returns whether a frame's target depends on it: its API is among `routed_keys`, or these are None. */
+static int is_routed(const FrameReceiver *self, const RequestFrame *frame)
+{
+    if (self->slots[routed_keys_FIELD] == Py_None)
+        return true;
+    PyObject *key = PyLong_FromLong(frame->api_key);
+    int is_so = key == NULL ? -1 : PySet_Contains(self->slots[routed_keys_FIELD], key);
+    Py_XDECREF(key);
+    return is_so;
+}
+
+/* Returns the target of a frame, -1 if it must wait, or -2 with an exception. Twin: RequestReader._try_send. */
+static long target_of(const FrameReceiver *self, Fields *channel, const RequestFrame *frame)
+{
+    int has_choice = is_routed(self, frame);
+    if (has_choice <= 0)
+        return has_choice ? -2 : 0;
+    PyObject *found = PyObject_CallFunction(
+        self->slots[target_of_FIELD], "Oy#ii", channel, frame->bytes, (Py_ssize_t)frame->size, frame->api_key, frame->api_version);
+    long target = found ? PyLong_AsLong(found) : -2;
+    Py_XDECREF(found);
+    return target == -1 && PyErr_Occurred() ? -2 : target;
+}
+
+/* Returns whether a frame has the client id that its connection is known by. */
+static bool has_known_client(const Fields *channel, const RequestFrame *frame)
+{
+    char *prefix;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(channel->slots[client_prefix_FIELD], &prefix, &size) < 0) {
+        PyErr_Clear();
+        return false;
+    }
+    return size <= frame->size - CLIENT_ID_AT && memcmp(frame->bytes + CLIENT_ID_AT, prefix, (size_t)size) == 0;
+}
+
+/* Writes an envelope, a frame and its session into a ring. Twin: RequestSender.try_send. */
+static int write_frame(
+    RingProducer *ring, RequestEnvelope *envelope, const RequestFrame *frame, PyObject *session)
+{
+    char *session_data;
+    Py_ssize_t session_bytes;
+    if (PyBytes_AsStringAndSize(session, &session_data, &session_bytes) < 0)
+        return FAILED;
+    envelope->session_bytes = (int32_t)session_bytes;
+    int64_t at = claim_frame(ring, (int64_t)sizeof *envelope + frame->size + session_bytes);
+    if (at < 0)
+        return LEFT;
+    uint8_t *payload = payload_of(&ring->ring, at);
+    memcpy(payload, envelope, sizeof *envelope);
+    memcpy(payload + sizeof *envelope, frame->bytes, (size_t)frame->size);
+    memcpy(payload + sizeof *envelope + frame->size, session_data, (size_t)session_bytes);
+    return SENT;
+}
+
+/* Keeps the copy of a request that is sent again if its target dies. Twin: RequestReader._try_send. */
+static int keep_copy(Fields *channel, const RequestEnvelope *envelope, PyObject *target, const RequestFrame *frame)
+{
+    long long kept_bytes = number_in(channel, kept_bytes_FIELD);
+    if (kept_bytes < 0 || channel->slots[repeatable_FIELD] == NULL)
+        return FAILED;
+    PyObject *sequence = PyLong_FromLongLong(envelope->sequence);
+    PyObject *copy = Py_BuildValue("LOy#", (long long)envelope->received_ns, target, frame->bytes, (Py_ssize_t)frame->size);
+    int failed = sequence == NULL || copy == NULL
+        || PyObject_SetItem(channel->slots[repeatable_FIELD], sequence, copy) < 0
+        || !put_in(channel, kept_bytes_FIELD, PyLong_FromLongLong(kept_bytes + frame->size));
+    Py_XDECREF(sequence);
+    Py_XDECREF(copy);
+    return failed ? FAILED : SENT;
+}
+
+/* Fills the envelope of a channel's next request; returns whether there was no exception. */
+static bool fill_envelope(RequestEnvelope *envelope, const Fields *channel, const RequestFrame *frame, int64_t now_ns)
+{
+    *envelope = (RequestEnvelope){
+        .connection_id = number_in(channel, connection_id_FIELD),
+        .sequence = number_in(channel, next_sequence_FIELD),
+        .received_ns = now_ns,
+        .api_key = frame->api_key,
+        .api_version = frame->api_version,
+        .correlation_id = frame->correlation_id,
+        .size = frame->size,
+        .address = -1,
+        .listener = (int16_t)number_in(channel, listener_FIELD),
+    };
+    return !PyErr_Occurred();
+}
+
+/* Returns the ring of a target; NULL if there is none now, or with an exception. */
+static RingProducer *ring_to(const FrameReceiver *self, Py_ssize_t target, RequestEnvelope *envelope)
+{
+    PyObject *ring = target < PyList_Size(self->slots[rings_FIELD]) ? PyList_GetItem(self->slots[rings_FIELD], target) : NULL;
+    PyObject *generation = target < PyList_Size(self->slots[generations_FIELD]) ? PyList_GetItem(self->slots[generations_FIELD], target) : NULL;
+    if (ring == NULL || ring == Py_None || generation == NULL || !is_producer(ring))
+        return NULL;
+    envelope->target_generation = (int32_t)PyLong_AsLong(generation);
+    return PyErr_Occurred() ? NULL : (RingProducer *)ring;
+}
+
+/* Sends one frame on. Twin: RequestReader._try_send. */
+static int send_frame(FrameReceiver *self, Fields *channel, const RequestFrame *frame, int64_t now_ns)
+{
+    bool is_produce = frame->api_key == PRODUCE_KEY;
+    if (frame->api_key == API_VERSIONS_KEY || !has_known_client(channel, frame))
+        return LEFT;
+    if (!is_produce && number_in(channel, kept_bytes_FIELD) + frame->size > OWN_BYTES)
+        return LEFT;
+    RequestEnvelope envelope;
+    if (!fill_envelope(&envelope, channel, frame, now_ns))
+        return FAILED;
+    long target = target_of(self, channel, frame);
+    if (target < 0)
+        return target == -1 ? LEFT : FAILED;
+    RingProducer *ring = ring_to(self, target, &envelope);
+    if (ring == NULL)
+        return PyErr_Occurred() ? FAILED : LEFT;
+    int done = write_frame(ring, &envelope, frame, channel->slots[session_FIELD]);
+    if (done != SENT)
+        return done;
+    PyObject *number = PyLong_FromLong(target);
+    if (number == NULL || PySet_Add(self->slots[touched_FIELD], number) < 0
+        || !put_in(channel, next_sequence_FIELD, PyLong_FromLongLong(envelope.sequence + 1)))
+        done = FAILED;
+    else if (!is_produce)
+        done = keep_copy(channel, &envelope, number, frame);
+    Py_XDECREF(number);
+    self->requests++;
+    return done;
+}
+
+/* Mutes a channel with as many requests in flight as are allowed. Twin: RequestReader._try_send. */
+static bool mute_if_enough(const FrameReceiver *self, Fields *channel)
+{
+    long long in_flight = number_in(channel, next_sequence_FIELD) - number_in(channel, next_answer_FIELD);
+    return in_flight < self->pipeline_max
+        || put_in(channel, muted_FIELD, PyNumber_Or(channel->slots[muted_FIELD], self->slots[pipeline_cause_FIELD]));
+}
+
+/* Sends on the frames at the start of some bytes, up to one that is left; returns their length, or -1. */
+static Py_ssize_t send_frames(FrameReceiver *self, Fields *channel, const uint8_t *bytes, Py_ssize_t size)
+{
+    PyObject *time = PyObject_CallNoArgs(self->slots[clock_ns_FIELD]);
+    long long now_ns = time ? PyLong_AsLongLong(time) : -1;
+    Py_XDECREF(time);
+    if (PyErr_Occurred())
+        return -1;
+    Py_ssize_t done = 0;
+    RequestFrame frame;
+    while (next_frame(self, bytes + done, size - done, &frame)) {
+        int sent = send_frame(self, channel, &frame, now_ns);
+        if (sent == FAILED || (sent == SENT && !mute_if_enough(self, channel)))
+            return -1;
+        if (sent == LEFT)
+            break;
+        done += SIZE_BYTES + frame.size;
+        if (!is_empty(channel, muted_FIELD))
+            break;
+    }
+    if (done && !put_in(channel, read_bytes_FIELD, PyLong_FromLong(RECEIVED_BYTES)))
+        return -1;
+    return done;
+}
+
+/* Receives once into the receiver's memory. Returns the bytes, or -1 with OSError. */
+static Py_ssize_t receive_bytes(FrameReceiver *self, Fields *channel)
+{
+    long long most = number_in(channel, read_bytes_FIELD), fd = number_in(channel, fd_FIELD);
+    if (PyErr_Occurred())
+        return -1;
+    if (most < 0 || most > RECEIVED_BYTES)
+        most = RECEIVED_BYTES;
+    /* The socket never blocks, so the interpreter's lock is kept. */
+    ssize_t count = recv((int)fd, self->received, (size_t)most, 0);
+    if (count < 0)
+        PyErr_SetFromErrno(PyExc_OSError);
+    return count;
+}
+
+/* Sends on the common frames of some bytes; returns the rest, or NULL with an exception. */
+static PyObject *handle_bytes(FrameReceiver *self, Fields *channel, const uint8_t *bytes, Py_ssize_t size)
+{
+    self->bytes += size;
+    bool is_usual = is_empty(channel, inbox_FIELD) && is_empty(channel, muted_FIELD)
+        && has_none(channel, authenticator_FIELD);
+    Py_ssize_t done = is_usual ? send_frames(self, channel, bytes, size) : 0;
+    return done < 0 ? NULL : PyBytes_FromStringAndSize((const char *)bytes + done, size - done);
+}
+
+/* receive(channel) -> the bytes received and not sent on; None at their end. Twin: RequestReader._receive. */
+static PyObject *receive(FrameReceiver *self, PyObject *object)
+{
+    if (!is_channel(object) || !is_complete((PyObject *)self))
+        return NULL;
+    Fields *channel = (Fields *)object;
+    if (has_none(channel, tls_FIELD)) {
+        Py_ssize_t count = receive_bytes(self, channel);
+        if (count < 0)
+            return NULL;
+        return count ? handle_bytes(self, channel, self->received, count) : Py_NewRef(Py_None);
+    }
+    char *bytes;
+    Py_ssize_t count;
+    PyObject *data = PyObject_CallFunctionObjArgs(channel->slots[recv_FIELD], channel->slots[read_bytes_FIELD], NULL);
+    PyObject *rest = NULL;
+    if (data != NULL && PyBytes_AsStringAndSize(data, &bytes, &count) == 0)
+        rest = count ? handle_bytes(self, channel, (const uint8_t *)bytes, count) : Py_NewRef(Py_None);
+    Py_XDECREF(data);
+    return rest;
+}
+
+DEFINE_FIELDS(receiver, RECEIVER_FIELD_COUNT)
+
+static PyMethodDef methods[] = {{"receive", (PyCFunction)(void (*)(void))receive, METH_O, "Receive, and send frames on."},
+    {0}};
+
+static PyMemberDef members[] = {RECEIVER_FIELDS(FIELD_MEMBER){"requests", T_LONGLONG, offsetof(FrameReceiver, requests), 0, NULL},
+    {"bytes", T_LONGLONG, offsetof(FrameReceiver, bytes), 0, NULL},
+    {"most_bytes", T_LONGLONG, offsetof(FrameReceiver, most_bytes), 0, NULL},
+    {"pipeline_max", T_LONGLONG, offsetof(FrameReceiver, pipeline_max), 0, NULL}, {0}};
+
+static PyType_Slot receiver_slots[] = {{Py_tp_doc, "Receives the requests of channels."}, {Py_tp_methods, methods},
+    FIELDS_SLOTS(receiver, members), {0, NULL}};
+
+static PyType_Spec receiver_spec = {.name = "rotunda.broker.native.compiled.FrameReceiver",
+    .basicsize = sizeof(FrameReceiver), .flags = FIELDS_FLAGS, .slots = receiver_slots};
+
+static PyMemberDef channel_members[] = {CHANNEL_FIELDS(FIELD_MEMBER){0}};
+
+DEFINE_FIELDS(channel, CHANNEL_FIELD_COUNT)
+
+static PyType_Slot channel_slots[]
+    = {{Py_tp_doc, "The attributes of a channel that are read in C."}, FIELDS_SLOTS(channel, channel_members), {0, NULL}};
+
+static PyType_Spec channel_spec = {.name = "rotunda.broker.native.compiled.ChannelFields",
+    .basicsize = sizeof(Fields) + CHANNEL_FIELD_COUNT * sizeof(PyObject *), .flags = FIELDS_FLAGS,
+    .slots = channel_slots};
+
+static PyTypeObject *receiver_type, *channel_type;
+
+bool is_channel(PyObject *object)
+{
+    return has_fields(object, channel_type, channel_members, CHANNEL_FIELD_COUNT);
+}
+
+static bool is_complete(PyObject *self)
+{
+    return has_fields(self, receiver_type, members, RECEIVER_FIELD_COUNT);
+}
+
+int add_frame_receiver(PyObject *module)
+{
+    receiver_type = add_type(module, &receiver_spec);
+    channel_type = add_type(module, &channel_spec);
+    return receiver_type == NULL || channel_type == NULL ? -1 : 0;
+}
