@@ -150,8 +150,7 @@ class ShareConsumers:
     def _leave_if_unused(self, group: ShareGroup | None) -> None:
         """Drop the windows of a group without sessions: they are read again when they are needed."""
         if group is not None and not group.sessions:
-            group.close()
-            group.shard.groups.pop(group.group_id, None)
+            self._states.leave(group)
 
     # ---- acknowledgements ----------------------------------------------------------------------------------------
 

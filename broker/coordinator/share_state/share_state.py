@@ -64,8 +64,11 @@ class ShareStateCoordinator:
             shard.close()
 
     def metadata_changed(self) -> None:
-        """End the windows of deleted topics."""
+        """End the windows of deleted topics, or all sessions if share groups are turned off."""
+        is_off = not self._metadata.finalized_features.get(SHARE_VERSION, 0)
         for group in self.groups():
+            if is_off:
+                self.leave(group)
             for place in list(group.windows):
                 if self._metadata.topic_by_id(place.topic_id) is None:
                     group.drop(place)
@@ -111,6 +114,11 @@ class ShareStateCoordinator:
             group = ShareGroup(group_id, shard, self.terms_of, self._timers, send_letters, self._counts)
             shard.groups[group_id] = group
         return group
+
+    def leave(self, group: ShareGroup) -> None:
+        """End a group's windows and sessions: they begin again with the stored state."""
+        group.close()
+        group.shard.groups.pop(group.group_id, None)
 
     def terms_of(self, group_id: str) -> DeliveryTerms:
         """Return the current settings of a group's deliveries."""

@@ -199,6 +199,12 @@ class ShareWindow:
                 break
             self._archive_missing(offset, batch.first)
             offset = batch.last + 1
+            if batch.first >= self.next_offset and not (batch.is_aborted or limits.is_strict):
+                # The usual case: a whole batch that no member has had before.
+                self._extend(batch.last, _ACQUIRED, 1, limits.member, deadline_ns)
+                acquired.append(Acquired(batch.first, batch.last, 1))
+                left -= batch.last - batch.first + 1
+                continue
             if batch.last >= self.next_offset and not is_full:
                 self._extend(batch.last, _AVAILABLE)
             if batch.is_aborted:
@@ -398,9 +404,9 @@ class ShareWindow:
         end = bisect_right(ranges, last, begin, key=_first_of)
         return ranges[begin:end]
 
-    def _extend(self, last: int, state: int, count: int = 0) -> None:
+    def _extend(self, last: int, state: int, count: int = 0, member: str = "", deadline_ns: int = 0) -> None:
         """Move the end of the window to ``last``."""
-        new = _Range(self.next_offset, last, state, count)
+        new = _Range(self.next_offset, last, state, count, member, deadline_ns)
         self._sizes[state] += new.size
         self.next_offset = last + 1
         if self._ranges and new.continues(self._ranges[-1]):
