@@ -110,7 +110,7 @@ class Upkeep:
             except FileNotFoundError:
                 continue  # deleted meanwhile, or about to be
             except OSError as error:
-                logger.error("%s cannot be looked at for retention: %s", place.directory.name, error)
+                logger.error("%s: cannot check retention: %s", place.directory.name, error)
             self._pause(0)
 
     def _retain(self, place: Place) -> None:
@@ -181,12 +181,12 @@ class Upkeep:
             logger.info("%s: restarting its compaction with changed settings", place.directory.name)
             return True
         except ApiError as error:
-            logger.error("%s cannot be compacted and is left alone: %s", place.directory.name, error)
+            logger.error("%s: cannot be compacted: %s", place.directory.name, error)
             self.uncleanable.add(place.key)
             return False
         except OSError as error:
             # The disk may be full.
-            logger.error("%s cannot be compacted for the time being: %s", place.directory.name, error)
+            logger.error("%s: compaction failed, retrying later: %s", place.directory.name, error)
             self._postponed.add(place.key)
             return False
         finally:
@@ -199,7 +199,7 @@ class Upkeep:
         self.counters.values["compactions"] += 1
         self._clean_offsets.put(place.key, place.topic_id, end_offset)
         logger.info(
-            "%s: compacted up to offset %d; %d records went",
+            "%s: compacted up to offset %d, %d records removed",
             place.directory.name,
             end_offset,
             round_.stats.records_removed,
@@ -224,7 +224,7 @@ class Upkeep:
             return
         self._named[place.key] = offsets[-1]
         logger.warning(
-            "%s: batches that compaction cannot read and leaves as they are: %d, the first at offset %d: %s",
+            "%s: %d batches cannot be read and were not compacted, the first at offset %d: %s",
             place.directory.name,
             len(offsets),
             offsets[0],

@@ -188,7 +188,7 @@ class Coordinators:
         try:
             replayed = yield from replay_partition(source.directory, source.log_start_offset, end_now, replayer)
         except OSError as error:
-            logger.error("cannot load the coordinator partition %s-%d, trying again: %s", topic, partition, error)
+            logger.error("cannot load the coordinator partition %s-%d, retrying: %s", topic, partition, error)
             del self.loading[place], self.logs[place]
             coordinator.close_partition(partition)
             self.timers.after_ms(RETRY_MS, partial(self._open_again, place))
@@ -199,7 +199,7 @@ class Coordinators:
         if replayed.first_left_out is not None:
             offset, reason = replayed.first_left_out
             logger.warning(
-                "%s-%d: skipped %d records that no coordinator has written, the first at offset %d: %s",
+                "%s-%d: skipped %d invalid records, the first at offset %d: %s",
                 topic,
                 partition,
                 replayed.left_out,

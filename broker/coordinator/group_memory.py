@@ -75,7 +75,7 @@ class GroupMemory:
             self.refusals += 1
             self._warnings.warning(
                 "full",
-                "group %s was refused %d bytes: groups take %d of %d, this handler's part of group.state.max.bytes",
+                "group %s: rejected %d bytes, groups use %d of %d, this handler's share of group.state.max.bytes",
                 group_id[:255],
                 more_bytes,
                 self.used_bytes,

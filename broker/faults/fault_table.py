@@ -48,7 +48,7 @@ class FaultTable:
             self._said = read_faults(self._run_dir)
         except (OSError, ValueError):
             # The broker's directory is being removed, or another program has written there.
-            logger.exception("the faults of a test cannot be read; none is in force")
+            logger.exception("cannot read the faults of a test; none is active")
             self._said = _NONE
         self._version = version
 

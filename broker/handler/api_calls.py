@@ -71,7 +71,7 @@ _DENIED = frozenset(map(int, ERRORS.values()))
 _EVER_NS: Final = 1 << 62
 
 #: Log line for an unreadable request: its api key, its version, and the error.
-BAD_REQUEST = "closing connection of a bad request (api key %d, version %d): %s"
+BAD_REQUEST = "closing the connection of an invalid request (api key %d, version %d): %s"
 
 
 class CachedResponse(CachedFields):
@@ -194,7 +194,7 @@ class ApiCalls:
         """Reject a version; ApiVersions gets the supported range as a response (``C08``). Raises InvalidReceive."""
         if api.key != ApiKey.API_VERSIONS:
             served = f"{api.min_version}-{api.max_version}"
-            raise InvalidReceive(f"{api.key.name} version {request.api_version} is not served; {served} are")
+            raise InvalidReceive(f"{api.key.name} version {request.api_version} is not supported; supported: {served}")
         payload = unsupported_version_response(request.correlation_id, api.min_version, api.max_version)
         now_ns = self._now_ns()
         self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(int(ErrorCode.UNSUPPORTED_VERSION)))
@@ -205,7 +205,7 @@ class ApiCalls:
         if isinstance(error, InvalidReceive):
             self._warnings.warning(f"{key} {version}", BAD_REQUEST, key, version, error)
         else:
-            what = "request failed (api key %d, version %d); closing its connection"
+            what = "closing the connection of a failed request (api key %d, version %d)"
             logger.error(what, key, version, exc_info=error)
         self._responses.close_connection(request, self._now_ns())
 
@@ -292,7 +292,7 @@ class ApiCalls:
         try:
             self._slices.add(new)
         except TooManyWaitError as error:
-            raise InvalidReceive(f"{api.key.name} cannot be begun: {error}") from error
+            raise InvalidReceive(f"cannot start {api.key.name}: {error}") from error
 
     def _is_there(self, connection: int) -> bool:
         """Return whether the client of a connection is still connected. HOT."""
@@ -358,8 +358,8 @@ class ApiCalls:
             most_bytes = self._most_bytes()
             self._warnings.warning(
                 request.doing[0],
-                "closing the connection of client %s: the answer to its %s would have more than %d bytes "
-                "(response.max.bytes), and has no place for an error; ask for less at a time",
+                "closing the connection of client %s: the response to its %s exceeds %d bytes (response.max.bytes) "
+                "and has no error field; request less at a time",
                 request.client_id,
                 request.doing[0],
                 most_bytes,
@@ -393,6 +393,6 @@ class ApiCalls:
         try:
             answer()
         except Exception:
-            logger.exception("cannot answer api key %d, version %d", request.api_key, request.api_version)
+            logger.exception("cannot send the response to api key %d, version %d", request.api_key, request.api_version)
             self._close(request)
         self._current.leave()

@@ -150,7 +150,7 @@ class CommitAnswers:
 
     def _fault(self, request: Request) -> None:
         """Close the connection of a commit whose response failed; the rest of its batch is not affected."""
-        logger.exception("cannot answer a commit of offsets; closing its connection")
+        logger.exception("closing the connection of an offset commit, its response failed")
         self._responses.close_connection(request, self._now_ns())
 
 

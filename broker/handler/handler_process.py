@@ -166,7 +166,7 @@ def boot(
     areas = MemoryAreas(context)
     taken_back = take_back_uncommitted_notes(partitions, context.channel, areas, poison)
     if taken_back:
-        logger.info("took back the notes of %d uncommitted batches", taken_back)
+        logger.info("removed the notes of %d uncommitted batches", taken_back)
     responses = _response_writer(context, index)
     handler = RequestHandler(context, partitions, controller, responses, areas, poison, ways)
     if context.fault_words is not None:
@@ -195,7 +195,7 @@ def _warn_of_orphans(context: ProcessContext, metadata: MetadataCache) -> None:
     }
     for directory in orphan_directories(context.config.data_dir, known):
         logger.warning(
-            "%s belongs to no topic that is known; it is left alone. Move it away if its records are not needed",
+            "%s belongs to no known topic and is ignored. Move it away if its records are not needed",
             directory,
         )
 

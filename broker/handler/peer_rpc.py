@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 
 _NAMES = {
     PRODUCE_PART: "a part of a Produce",
-    PRODUCE_ANSWER: "an answer to a part of a Produce",
+    PRODUCE_ANSWER: "a response to a part of a Produce",
     TASK: "a task",
-    TASK_ANSWER: "an answer to a task",
-    DONE: "what a predecessor has done",
+    TASK_ANSWER: "a response to a task",
+    DONE: "a predecessor's results",
 }
 
 #: The kind of the reply to each kind of request.

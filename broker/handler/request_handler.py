@@ -374,7 +374,7 @@ class RequestHandler:
         """Call the function that the registry has for a request (``E07``)."""
         api = APIS.get(request.api_key)
         if api is None:
-            raise InvalidReceive(f"api key {request.api_key} is not served")
+            raise InvalidReceive(f"api key {request.api_key} is not supported")
         if not api.min_version <= request.api_version <= api.max_version:
             self._calls.refuse_version(api, request)
         elif request.api_key == _PRODUCE:

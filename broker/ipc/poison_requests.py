@@ -111,7 +111,7 @@ class PoisonRequests:
         if count < MOST_ALIKE or now_ns - dropped_ns >= self._window_ns:
             return False
         ago_s = (now_ns - dropped_ns) // 1_000_000_000
-        self._report(request, f"is the same as {count} that were dropped, the last {ago_s} s ago; it is not tried")
+        self._report(request, f"equals {count} dropped requests, the last {ago_s} s ago; it is rejected")
         return True
 
     def drop(self, request: Request, now_ns: int, owner: int | None = None) -> None:
@@ -123,7 +123,7 @@ class PoisonRequests:
         self._condemned.discard(request.identity)
         self.on_dropped()
         whom = self._name if owner is None else f"handler {owner}"
-        self._report(request, f"has ended {whom} {self._most_deaths} times; it is not tried again")
+        self._report(request, f"has killed {whom} {self._most_deaths} times; it is dropped")
 
     def _remember(self, dropped: Dropped) -> None:
         size, fingerprint, dropped_ns = dropped
@@ -164,7 +164,7 @@ class PoisonRequests:
         """Log that a message of another target, or of the cleaner, is rejected."""
         peers = {self._context.controller: "the controller", self._context.cleaner: "the cleaner"}
         sender = peers.get(source, f"handler {source}")
-        logger.error("%s from %s has ended %s %d times; it is refused", what, sender, self._name, self._most_deaths)
+        logger.error("%s from %s has killed %s %d times; it is rejected", what, sender, self._name, self._most_deaths)
 
     def _count_death(self) -> None:
         request_at, identity = self.current.interrupted()

@@ -250,7 +250,7 @@ class ResponseWriter:
             size += length
         body = b"".join((*rows, *paths, inline))
         if len(body) > self._largest_inline:
-            raise ValueError(f"an answer of {len(ranges)} file ranges has {len(body)} bytes of envelope")
+            raise ValueError(f"a response with {len(ranges)} file ranges has {len(body)} bytes of envelope")
         if facts.error_code:
             self.errors += 1
         self._put(

@@ -93,4 +93,4 @@ class SegmentFiles:
                 continue
             if os.fstat(file.fd).st_ino == inode:
                 return file
-        raise FileNotFoundError(f"{path}: no file with inode {inode} there any more")
+        raise FileNotFoundError(f"{path}: no longer the file with inode {inode}")

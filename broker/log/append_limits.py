@@ -182,12 +182,12 @@ class AppendLimits:
     def _validated(self, header: BatchHeader, records: Buffer, now_ms: int) -> Steps[BatchHeader]:
         """Return the header that matches the uncompressed records. Raises ApiError with the error to return."""
         if header.is_log_append_time and (self.log_append_time or header.max_timestamp == NO_TIMESTAMP):
-            raise ApiError(ErrorCode.INVALID_TIMESTAMP, "LogAppendTime is the broker's to set")
+            raise ApiError(ErrorCode.INVALID_TIMESTAMP, "LogAppendTime is set by the broker")
         walk = RecordWalk(records, header.record_count, is_keyed=self.compacts)
         while (verdict := walk.step(RECORDS_AT_ONCE)) == PENDING:
             yield
         if verdict != RIGHT:
-            raise ApiError(ErrorCode.INVALID_RECORD, "its records do not match the header")
+            raise ApiError(ErrorCode.INVALID_RECORD, "the records do not match the header")
         if header.codec and (yield from _has_larger(records, self.max_record_bytes)):
             raise ApiError(
                 ErrorCode.INVALID_RECORD, f"a record of more than {self.max_record_bytes} bytes uncompressed"
@@ -233,7 +233,7 @@ class AppendLimits:
 
 
 def _out_of_time() -> ApiError:
-    return ApiError(ErrorCode.INVALID_TIMESTAMP, "a timestamp is out of range")
+    return ApiError(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
 
 
 def _with_times(header: BatchHeader, latest_ms: int) -> BatchHeader:

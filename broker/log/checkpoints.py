@@ -62,7 +62,7 @@ def set_aside(path: Path) -> Path:
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
     path.rename(aside)
-    _log.warning("%s is damaged and now called %s", path, aside.name)
+    _log.warning("%s is damaged; renamed to %s", path, aside.name)
     return aside
 
 
@@ -85,7 +85,7 @@ def read_lines(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointCorruptError(f"{path}: {error}") from error
     if len(lines) < 2:
-        raise CheckpointCorruptError(f"{path}: {len(lines)} lines, where two are the least")
+        raise CheckpointCorruptError(f"{path}: {len(lines)} lines, expected two or more")
     if lines[0] != str(VERSION):
         raise CheckpointCorruptError(f"{path}: version {lines[0]!r} is not {VERSION}")
     if lines[1] != str(len(lines) - 2):

@@ -122,7 +122,7 @@ class CommittedLog:
         self._take_files(files, resume.recovery_point)
         if isinstance(resume, Checkpointed) and self._producers.open_transactions:
             _log.info(
-                "%s: the last stable offset is %d and the log ends at %d: transactions of %d producers are open",
+                "%s: last stable offset %d, log end %d: open transactions of %d producers",
                 self.directory,
                 self.last_stable_offset,
                 self.log_end_offset,
@@ -287,7 +287,7 @@ class CommittedLog:
         """Make the log offline if its active segment file was removed or replaced: appends could never be read."""
         if self.fault or self._segment.is_present():
             return
-        missing = FileNotFoundError(errno.ENOENT, "removed while it was appended to", str(self._segment.path))
+        missing = FileNotFoundError(errno.ENOENT, "removed during an append", str(self._segment.path))
         self._go_offline(missing)
 
     # ---- durability ----------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class CommittedLog:
 
     def refuse_everything(self) -> None:
         """Reject all further batches: the staged batches, and so the state in memory, may be wrong."""
-        self._go_offline(RuntimeError("a fault of the broker, see above"))
+        self._go_offline(RuntimeError("an internal error, see above"))
 
     def _go_offline(self, error: Exception, *, is_passing: bool = False) -> None:
         self.next_offset = self.log_end_offset
@@ -349,7 +349,7 @@ class CommittedLog:
 
     def _refuse_batches(self, error: Exception, *, is_passing: bool = False) -> None:
         """Reject further batches; batches that are already staged may still be written."""
-        until = "there is room" if is_passing else "the broker starts again"
+        until = "there is space" if is_passing else "the broker is restarted"
         _log.error("%s is offline and rejects records until %s: %s", self.directory, until, error)
         number = getattr(error, "errno", None) or errno.EIO
         self.fault = errno.EIO if number in NO_ROOM and not is_passing else number

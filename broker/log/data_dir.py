@@ -114,11 +114,11 @@ def _read_properties(path: Path) -> dict[str, str]:
         complaint = str(error)
         lines = []
     else:
-        complaint = "" if any(line.strip() for line in lines) else "it is empty"
+        complaint = "" if any(line.strip() for line in lines) else "empty file"
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     properties = {name.strip(): value.strip() for name, value in pairs}
     if not complaint and not properties.keys() & {"node.id", "broker.id"}:
-        complaint = "it has no node.id"
+        complaint = "no node.id"
     if not complaint and not _ID.fullmatch(properties.get("cluster.id", "")):
         complaint = f"cluster.id is {properties.get('cluster.id', '')!r}"
     if complaint:
@@ -193,4 +193,4 @@ def write_clean_shutdown_mark(path: Path) -> None:
     try:
         replace_file(path / CLEAN_SHUTDOWN_FILE, json.dumps({"version": 0, "brokerEpoch": -1}))
     except OSError as error:
-        _log.warning("the data directory cannot be marked as closed in order: %s", error)
+        _log.warning("cannot mark the data directory as cleanly closed: %s", error)

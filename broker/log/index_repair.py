@@ -23,7 +23,7 @@ def repair_indexes(segment: LogSegment, size_bytes: int, end_offset: int) -> Non
     damaged = damaged_index(segment, size_bytes, end_offset)
     if damaged is None:
         return
-    _log.warning("%s is damaged or missing: rebuilding the indexes of its segment from the batches", damaged)
+    _log.warning("%s is damaged or missing: rebuilding the segment's indexes from its batches", damaged)
     segment.index.file.truncate(0)
     segment.time_index.cut(segment.base_offset)
     segment.resume_at(0)

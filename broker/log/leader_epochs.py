@@ -123,7 +123,7 @@ def resume_epochs(
         if not epochs.entries and bases and end_offset > bases[0]:
             raise CheckpointCorruptError(f"{path} is missing or empty")
     except CheckpointCorruptError as error:
-        _log.warning("The leader epochs are read from the batches again: %s", error)
+        _log.warning("Rebuilding the leader epochs from the batches: %s", error)
         epochs, is_behind = _epochs_of_batches(directory, bases), True
     for epoch, start_offset in seen:
         if epoch > epochs.latest:

@@ -103,10 +103,10 @@ class OffsetCheckpoints:
             if name in checksums and path.exists() and self._checksum_of(name) not in checksums[name]:
                 raise CheckpointCorruptError(f"{path}: wrong checksum")
         except CheckpointCorruptError as error:
-            _log.warning("Ignoring a damaged checkpoint, logs are read to make up for it: %s", error)
+            _log.warning("Ignoring a damaged checkpoint; logs are read instead: %s", error)
             return None
         if name in checksums and not path.exists():
-            _log.warning("%s is missing; logs are read to make up for it", path)
+            _log.warning("%s is missing; logs are read instead", path)
         return offsets
 
     def _checksums(self) -> dict[str, tuple[int, int]]:

@@ -263,7 +263,7 @@ class PartitionLog(MaintainedLog):
             return verdict, NO_OFFSET, -1
         known = self._producers.find_duplicate(producer_id, sequence, delta)
         if known is None:
-            raise AssertionError(f"duplicate of no known batch: producer {producer_id}, sequence {sequence}")
+            raise AssertionError(f"duplicate of an unknown batch: producer {producer_id}, sequence {sequence}")
         return verdict, known.first_offset, known.timestamp_ms if self._limits.log_append_time else -1
 
     def _stage_first(

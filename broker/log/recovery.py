@@ -173,10 +173,10 @@ def _files_in(directory: Path) -> list[str]:
         if each.is_file(follow_symlinks=False):
             names.append(each.name)
         elif each.is_symlink() and each.name.endswith((LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)):
-            raise LogDamaged(f"{each.path} is a symbolic link, which is not followed: put the file in its place")
+            raise LogDamaged(f"{each.path} is a symbolic link, which is not followed: replace it by the file")
         elif each.name.endswith(_MADE_AGAIN):
             kept = set_aside(Path(each.path))
-            _log.warning("%s is not a file: it is now %s, and the file is rebuilt", each.path, kept)
+            _log.warning("%s is not a file: renamed to %s, rebuilding the file", each.path, kept)
     return names
 
 
@@ -260,7 +260,7 @@ def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Che
             segment = new_segment(directory, base_offset, shape)
             end_offset, whole = _recover_segment(segment, resume.recovery_point, epoch_starts, unindexed)
             if not whole:
-                _log.warning("%s: cut to offset %d at byte %d", segment.path, end_offset, segment.position)
+                _log.warning("%s: truncated to offset %d at byte %d", segment.path, end_offset, segment.position)
                 bases = _without_torn(directory, bases, number, resume.recovery_point)
                 is_last = number == len(bases) - 1
             if is_last:

@@ -53,7 +53,7 @@ class ActiveController:
         try:
             self._store_settings()
         except Exception:  # the stored change is announced all the same
-            log.exception("not all settings are in force: a fault in publishing them")
+            log.exception("cannot publish all settings")
         version = self.controller.version
         if self._broker_words.metadata_version == version:
             return

@@ -366,7 +366,7 @@ def _contained(kind: str, version: int) -> Iterator[None]:
     try:
         yield
     except Exception:  # it would end every process, and each of its replacements
-        log.exception("values of the kind %s are not in force in this process as of change %d", kind, version)
+        log.exception("cannot apply values of kind %s in this process as of change %d", kind, version)
 
 
 def _authorizer_of(config: BrokerConfig) -> Authorizer | None:

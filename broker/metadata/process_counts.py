@@ -98,9 +98,9 @@ def _check(name: str, old: int, new: int, most: int, missing_bytes: int) -> None
     elif new > old * 2:
         complaint = f", value should not be greater than double the current value {old}"
     elif new > max(most, old):
-        complaint = f": this run of the broker has room for {most}; more need a restart"
+        complaint = f": at most {most} without a restart"
     elif new > old and missing_bytes > 0:
-        complaint = f": /dev/shm has {missing_bytes} bytes less than they need; free some, or let it be larger"
+        complaint = f": /dev/shm lacks {missing_bytes} bytes; free some, or enlarge it"
     if complaint:
         failed = f"Dynamic thread count update validation failed for {name}={new}"
         raise ApiError(ErrorCode.INVALID_REQUEST, failed + complaint)

@@ -120,7 +120,7 @@ def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable
         try:
             _rebuild(path, unknown, config, wall_ms, before_change)
         except ApiError as error:
-            raise BootFailed(f"cannot make the metadata file again: {error.message}") from error
+            raise BootFailed(f"cannot rebuild the metadata file: {error.message}") from error
 
 
 def _refuse_or_set_aside(path: Path, complaint: str, found: list[FoundLog], *, is_allowed: bool) -> None:
@@ -158,7 +158,7 @@ def _complaint(path: Path, topics: Mapping[bytes, str], found: list[FoundLog]) -
     if not _is_there(path):
         return f"the metadata file {path} is missing or empty"
     if not topics:
-        return f"the metadata file {path} knows no topic"
+        return f"the metadata file {path} has no topics"
     for each in found:
         known = topics.get(each.topic_id or b"", each.topic)
         if known != each.topic:
@@ -223,7 +223,7 @@ def _rebuild(
         try:
             check_topic_name(each.topic)
         except ApiError as error:
-            logger.warning("%s is left alone: %s", each.path, error.message)
+            logger.warning("%s is ignored: %s", each.path, error.message)
         else:
             by_topic.setdefault(each.topic, []).append(each)
     store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change, check=check_readable)
@@ -235,7 +235,7 @@ def _rebuild(
                 configs = internal_topic_configs(topic, config) if _is_internal(topic) else dict(_KEEP_FOREVER)
                 transaction.insert_topic(_id_of(topic, partitions), topic, range(row, row + count), configs)
                 row += count
-                logger.warning("topic %s is back with %d partitions; it has the settings %s", topic, count, configs)
+                logger.warning("restored topic %s with %d partitions and the settings %s", topic, count, configs)
         store.reserve_producer_ids(wall_ms * _PRODUCER_IDS_A_MS)
 
 

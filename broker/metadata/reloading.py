@@ -54,7 +54,7 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
             controller.replace_until_restart(CONFIGURATION_FILE, texts)
         if all_tls(metadata.broker_config):
             controller.read_certificates_again()
-            _log.info("SIGHUP: new connections get the certificates that the files have now")
+            _log.info("SIGHUP: reloaded the certificates for new connections")
     except ConfigError as error:
         _log.warning("SIGHUP: ignored, invalid configuration: %s", str(error).replace("\n", "; "))
         return
@@ -62,7 +62,7 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
         _log.warning("SIGHUP: ignored, cannot apply the configuration: %s", error.message)
         return
     if file is None:
-        _log.info("SIGHUP: the broker was started without a configuration file, so there is none to read again")
+        _log.info("SIGHUP: ignored, the broker has no configuration file")
         return
     after = metadata.loaded_config
     names = sorted({*BROKER_KEYS, *before.of_listeners, *after.of_listeners})
@@ -73,7 +73,7 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
         _log.info("SIGHUP: dynamic settings override the file: %s", ", ".join(hidden))
     if waiting:
         _log.warning("SIGHUP: these settings of %s need a restart: %s", file, ", ".join(waiting))
-    _log.info("SIGHUP: read %s again; now in force: %s", file, _listed(changed, after) or "what was before")
+    _log.info("SIGHUP: reloaded %s; changed: %s", file, _listed(changed, after) or "nothing")
 
 
 def _differing(old: dict[str, str], new: dict[str, str]) -> list[str]:

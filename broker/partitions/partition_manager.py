@@ -289,7 +289,7 @@ class PartitionManager:
             self.log_manager.delete(PartitionName(topic.name, partition.index, topic.topic_id))
         except OSError as error:
             # The metadata retains its row, so that a replacement of this process retries the removal too.
-            logger.error("cannot remove %s-%d, which is tried again: %s", topic.name, partition.index, error)
+            logger.error("cannot remove %s-%d, retrying: %s", topic.name, partition.index, error)
             self._unremoved.append((topic, partition, is_ours))
             return
         if is_ours:

@@ -101,7 +101,7 @@ def _make(root: Path, context: ProcessContext, stop: StopFlag) -> bool:
             root.mkdir(exist_ok=True)
         except OSError as error:
             if not warned:
-                logger.warning("nothing is recorded until the directory of the request log can be made: %s", error)
+                logger.warning("recording nothing: cannot create the directory of the request log: %s", error)
                 context.mark_ready(Role.RECORDER, 0, context.slots.generation(Role.RECORDER, 0))
             warned = True
             context.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())

@@ -149,7 +149,7 @@ def run_child(
     except Exception as failure:  # the child's outermost frame: every failure is recorded
         shortage = describe_shortage(failure)
         if shortage is None:
-            _log.error("the process ends by a fault", exc_info=failure)
+            _log.error("the process ends with an error", exc_info=failure)
         context.slots.set_last_words(role, index, shortage or _describe(failure))
         sys.exit(ExitCode.FAILURE)
     finally:

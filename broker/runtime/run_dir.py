@@ -91,7 +91,7 @@ def make(path: Path) -> None:
         path.mkdir(mode=_MODE, parents=True, exist_ok=True)
         found = path.lstat()
     except FileExistsError:
-        raise UsageError(f"run directory {path} is not a directory; choose another one by --run-dir") from None
+        raise UsageError(f"run directory {path} is not a directory; set another one with --run-dir") from None
     except OSError as failure:
         raise UsageError(f"run directory {path}: {failure.strerror}") from failure
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
@@ -117,7 +117,7 @@ def lock(path: Path) -> int:
     record = read(path)
     who = f"pid {record.pid}, {record.bootstrap}" if record else "starting"
     raise BootFailed(
-        f"a broker runs already with run directory {path} ({who}); stop it or use --run-dir", _IN_USE_EXIT_CODE
+        f"a broker with run directory {path} is already running ({who}); stop it or use --run-dir", _IN_USE_EXIT_CODE
     )
 
 

@@ -31,7 +31,7 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _STATES = {
     "T": "stopped by a signal",
     "t": "stopped by a debugger",
-    "D": "waiting in the kernel, where no signal reaches it: mostly for a disk",
+    "D": "in an uninterruptible wait in the kernel, usually for a disk",
     "Z": "dead",
 }
 
@@ -106,6 +106,6 @@ def what_the_system_knows(pid: int) -> str:
         state = _stat(pid)[0]
         where = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii").strip("0\n")
     except OSError:
-        return "it is gone"
+        return "it has ended"
     known = f"it is {_STATES.get(state, 'running or asleep')} (state {state})"
     return known + (f", in the kernel's {where}" if where else "")

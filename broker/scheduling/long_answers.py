@@ -15,7 +15,7 @@ from rotunda.broker.scheduling.slices import Work
 
 #: Error of an element that would make its response longer than `response.max.bytes`.
 TOO_LONG: Final = int(ErrorCode.POLICY_VIOLATION)
-TOO_LONG_MESSAGE: Final = "The answer would be longer than response.max.bytes: ask for less at a time."
+TOO_LONG_MESSAGE: Final = "The response would exceed response.max.bytes: request less at a time."
 
 #: Cheap steps between two yields: about half a millisecond.
 AT_ONCE: Final = 256

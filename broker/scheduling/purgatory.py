@@ -160,9 +160,9 @@ class Purgatory:
         try:
             operation.done = operation.try_complete(final)
             if final and not operation.done:
-                raise RuntimeError("no answer at the deadline")
+                raise RuntimeError("no response at the deadline")
         except Exception:
-            logger.exception("an answer that was put off failed; closing its connection")
+            logger.exception("closing the connection of a parked request, its response failed")
             operation.done = True
             operation.give_up()
         if operation.done:

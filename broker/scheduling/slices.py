@@ -137,7 +137,7 @@ class Slices:
         """Submit a task. Raises TooManyWaitError."""
         is_too_much = new.size > _SMALL_BYTES and self._waiting_bytes + new.size > MOST_WAITING_BYTES
         if self._waiting and (self._waiting >= MOST_WAITING or is_too_much):
-            raise TooManyWaitError(f"{self._waiting} requests of {self._waiting_bytes} bytes wait already")
+            raise TooManyWaitError(f"{self._waiting} requests of {self._waiting_bytes} bytes are waiting")
         self._waiting += 1
         self._waiting_bytes += new.size
         lane = self._lanes.get(new.lane)
@@ -153,7 +153,7 @@ class Slices:
 
     def begin_own(self, work: Work) -> None:
         """Run a task whose result is not used."""
-        self.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("what readers get", "")))
+        self.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("snapshots for readers", "")))
 
     def has(self, lane: Hashable) -> bool:
         """Return whether this lane has an unfinished task. HOT."""
@@ -215,7 +215,7 @@ class Slices:
             self._end(work)
             self._give(work, stop.value)
         except Exception:
-            logger.exception("%s failed; closing the connection that asked", work.doing[0])
+            logger.exception("closing the connection of %s, it failed", work.doing[0])
             self._end(work)
             work.failed()
 
@@ -223,7 +223,7 @@ class Slices:
         try:
             work.done(result)
         except Exception:
-            logger.exception("the answer to %s failed; closing the connection that asked", work.doing[0])
+            logger.exception("closing the connection of %s, its response failed", work.doing[0])
             work.failed()
         self._turns.spent(self._now_ns(), work.doing)
 

@@ -169,7 +169,7 @@ def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 def _log_thread_fault(fault: threading.ExceptHookArgs) -> None:
     if fault.exc_value is not None:
         trace = type(fault.exc_value), fault.exc_value, fault.exc_traceback
-        _log.error("a thread ended by a fault", exc_info=trace)
+        _log.error("a thread ended with an error", exc_info=trace)
 
 
 class RepeatedWarnings:

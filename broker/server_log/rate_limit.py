@@ -86,7 +86,7 @@ class LineLimit:
         for key in sorted(self._holding):
             place = self._places[key]
             if at_last or now_ns - place.held_back_ns >= REPORT_AFTER_NS:
-                text = "%d more lines were held back that began like this: %s"
+                text = "%d more lines were suppressed that began with: %s"
                 values = place.held_back, place.example
                 place.held_back = 0
                 self._holding.discard(key)

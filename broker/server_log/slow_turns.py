@@ -30,11 +30,11 @@ LONG_NS = 20_000_000
 Doing = tuple[str, str]
 
 #: Tasks of a turn that belong to no single request.
-METADATA: Doing = ("changes of the metadata", "")
+METADATA: Doing = ("metadata changes", "")
 TAKING: Doing = ("Produce, Fetch, or another handler's request", "")
 COMMITTING: Doing = ("coordinators and the commit of appended records", "")
-UPKEEP: Doing = ("upkeep of the logs", "")
-WAITING: Doing = ("requests that were put off", "")
+UPKEEP: Doing = ("log maintenance", "")
+WAITING: Doing = ("parked requests", "")
 
 #: The time between the last clock reading and the end of the turn.
 _THE_REST: Doing = ("the rest of the turn", "")
@@ -98,7 +98,7 @@ class SlowTurns:
         if took_ns > self.longest_ns:
             self.longest_ns = took_ns
         if took_ns > SLOW_TURN_NS:
-            self._report(took_ns, "connections", f"; {ready} connections and bells had asked for attention")
+            self._report(took_ns, "connections", f"; {ready} connections and bells were ready")
         self._unsampled_ns += took_ns
         if self._unsampled_ns > _SAMPLE_NS:
             self._sample()

@@ -228,7 +228,7 @@ def _refresh(context: ProcessContext, metadata: MetadataCache) -> Callable[[], N
         try:
             metadata.refresh()
         except sqlite3.Error as failure:
-            text = "the status page shows topics and settings of before: the metadata file cannot be read: %s"
+            text = "the status page shows old topics and settings, cannot read the metadata file: %s"
             warnings.warning("metadata", text, failure)
 
     return refresh

@@ -87,7 +87,7 @@ def serve(
         try:
             run_dir.remove(run_path)
         except OSError as failure:
-            _log.warning("cannot remove the record of this broker, which has stopped: %s", failure)
+            _log.warning("cannot remove the record of this stopped broker: %s", failure)
 
 
 def _prepare(

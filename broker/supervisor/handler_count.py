@@ -135,7 +135,7 @@ class HandlerCount:
         elif self._clock.monotonic_ns() >= self._until_ns:
             self._retry_ns = self._clock.monotonic_ns() + _RETRY_NS
             self._let_go()
-            _log.warning("requests were not answered within %d s: the handlers move later", _HOLD_NS // 1_000_000_000)
+            _log.warning("requests were not completed within %d s: the handlers move later", _HOLD_NS // 1_000_000_000)
 
     def _change(self) -> None:
         if any(child.is_alive for child in self._children if child.role in _PEERS):

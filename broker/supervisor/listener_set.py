@@ -83,13 +83,13 @@ class ListenerSet:
         names = [entry.name for entry in self._entries]
         index = names.index(listener.name) if listener.name in names else len(names)
         if index >= MOST_LISTENERS:
-            self._failed(listener.name, f"listener {listener} is not opened: one run has {MOST_LISTENERS} at most")
+            self._failed(listener.name, f"cannot open listener {listener}: at most {MOST_LISTENERS} until a restart")
             return
         try:
             bound = bind(listener, advertised, config.socket_receive_buffer_bytes, index)
             listen(bound, config.socket_listen_backlog_size)
         except BootFailed as failure:
-            self._failed(listener.name, f"{failure.reason}; it is tried again")
+            self._failed(listener.name, f"{failure.reason}; retrying")
             # A listener just removed also holds its port until the acceptor has closed it.
             self._followed = None
             return

@@ -77,12 +77,12 @@ class OperatorTasks:
 
     def _reopen_log(self) -> None:
         if self._log_file is None:
-            _log.info("SIGUSR1: ignored, as the log is standard error")
+            _log.info("SIGUSR1: ignored, the log is standard error")
             return
         try:
             self._log_file.open()
         except OSError as error:
-            _log.warning("SIGUSR1: %s cannot be opened, the log stays in its old file: %s", self._log_file.path, error)
+            _log.warning("SIGUSR1: cannot open %s, the log continues in its old file: %s", self._log_file.path, error)
             return
         self._tell_children()
         _log.info("SIGUSR1: reopened the log")
@@ -92,10 +92,10 @@ class OperatorTasks:
             log_file.rotate()
         except OSError as error:
             self._rotate_from_ms = now_ms + _TRY_AGAIN_MS
-            _log.warning("%s cannot be replaced by a new file and grows on: %s", log_file.path, error)
+            _log.warning("cannot rotate %s, it continues to grow: %s", log_file.path, error)
             return
         self._tell_children()
-        _log.info("the log file was full or old and has been replaced; %d older ones are kept", log_file.kept_files)
+        _log.info("rotated the log file; %d older files are kept", log_file.kept_files)
 
     def _tell_children(self) -> None:
         for child in self._children:
@@ -105,13 +105,13 @@ class OperatorTasks:
     def _reload(self) -> None:
         [controller] = (child for child in self._children if child.role is Role.CONTROLLER)
         if controller.is_alive and controller.ready:
-            _log.info("SIGHUP: the controller reads the configuration file again")
+            _log.info("SIGHUP: the controller reloads the configuration file")
             controller.send_signal(signal.SIGHUP)
         else:
-            _log.warning("SIGHUP: the controller is being replaced, and nothing was read again; try once more")
+            _log.warning("SIGHUP: ignored, the controller is restarting; try again")
 
     def _nothing(self) -> None:
-        _log.info("SIGUSR2 asks for nothing and is ignored")
+        _log.info("SIGUSR2: ignored, it has no meaning")
 
 
 def report_where(child: Child) -> None:
@@ -127,4 +127,4 @@ def log_stacks(child: Child, wait_ms: int = ANSWER_MS) -> None:
         _log.info("stacks of %s: %s", tag_of(child.role.label, child.pid), stacks, extra=UNLIMITED)
     else:
         known = what_the_system_knows(child.pid)
-        _log.warning("%s (pid %d) has not answered with its stacks: %s", child.label, child.pid, known, extra=UNLIMITED)
+        _log.warning("%s (pid %d) has not written its stacks: %s", child.label, child.pid, known, extra=UNLIMITED)

@@ -150,4 +150,4 @@ class ProcessorCount:
     def _give_up(self, reason: str) -> None:
         broker_words = self._context.broker_words
         self._given_up = broker_words.wanted_processors
-        _log.error("there are %d processors still, not %d: %s", broker_words.processors, self._given_up, reason)
+        _log.error("the number of processors stays %d, not %d: %s", broker_words.processors, self._given_up, reason)

@@ -48,5 +48,5 @@ class ServiceManager:
                 sender.sendto(text.encode(), self._address)
         except OSError as error:
             if not isinstance(error, BlockingIOError):
-                _log.warning("the service manager at NOTIFY_SOCKET cannot be reached: %s", error)
+                _log.warning("cannot reach the service manager at NOTIFY_SOCKET: %s", error)
                 self._address = ""

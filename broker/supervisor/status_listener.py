@@ -39,7 +39,7 @@ def bind_status_page(config: BrokerConfig) -> socket.socket | None:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         names = " and ".join(missing)
-        _log.warning("no status page: %s not installed; `pip install %s` brings it", names, " ".join(missing))
+        _log.warning("no status page: %s is not installed; run `pip install %s`", names, " ".join(missing))
         return None
     asked = STATUS_PORT in config.origins
     try:
@@ -52,7 +52,7 @@ def bind_status_page(config: BrokerConfig) -> socket.socket | None:
     try:
         found = _bind(config.status_host, 0)
     except OSError:
-        _log.warning("%s; there is none", what)
+        _log.warning("%s; starting without a status page", what)
         return None
     _log.warning("%s; using port %d instead", what, found.getsockname()[1])
     return found

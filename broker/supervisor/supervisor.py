@@ -267,7 +267,7 @@ class Supervisor:
         if is_leaving or is_moving:
             child.has_left = True
             if status:
-                _log.warning("%s (pid %d) was to end and %s", child.label, pid, describe_exit(status))
+                _log.warning("%s (pid %d) was stopped and %s", child.label, pid, describe_exit(status))
             if is_leaving:
                 self._processors.has_left(child)
             return
@@ -312,7 +312,7 @@ class Supervisor:
             child.restart_due_ns = due_ns if due_ns > now_ns else 0
             return None
         often = f"it died {recent} times within {window_ms} ms, above process.restart.limit"
-        return BootFailed(f"{what}; {often}, and no request was served meanwhile")
+        return BootFailed(f"{what}; {often}, without a served request")
 
     def _stop_stage(self, children: list[Child], deadline_ns: int) -> bool:
         clean = True
@@ -327,7 +327,7 @@ class Supervisor:
                 killed = True
                 for child in children:
                     if child.is_alive:
-                        _log.warning("%s did not stop in time and is killed", child.label)
+                        _log.warning("%s did not stop in time: killing it", child.label)
                         child.kill()
             for child in self._poll(None if killed else left_ms):
                 # A child of a later stage may die meanwhile; none is restarted any more.

@@ -74,7 +74,7 @@ class Watchdog:
         silence = self._silences.get(child)
         if silence is None or (silence.generation, silence.heartbeat_ns) != (child.generation, heartbeat_ns):
             if silence is not None and silence.is_reported and silence.generation == child.generation:
-                _log.info("%s turns again, after %d s", child.label, silence.silent_ns // 1_000_000_000)
+                _log.info("%s continues after %d s", child.label, silence.silent_ns // 1_000_000_000)
             self._silences[child] = Silence(child.generation, heartbeat_ns)
             return
         silence.silent_ns += passed_ns
@@ -84,11 +84,11 @@ class Watchdog:
         if not silence.is_reported:
             silence.is_reported = True
             silent_s = silence.silent_ns // 1_000_000_000
-            _log.warning("%s has not turned for %d s: %s", named(child), silent_s, what_the_system_knows(child.pid))
+            _log.warning("%s has been hanging for %d s: %s", named(child), silent_s, what_the_system_knows(child.pid))
             self._report(child)
         if self._timeout_ms != NEVER and silence.blamed_ns >= self._timeout_ms * 1_000_000:
             silence.is_killed = True
-            hangs = "%s has not turned for %d s, as long as process.hang.timeout.ms allows, and is killed: %s"
+            hangs = "%s has been hanging for %d s, killing it (process.hang.timeout.ms): %s"
             known = what_the_system_knows(child.pid)
             _log.error(hangs, named(child), silence.silent_ns // 1_000_000_000, known)
             child.kill()

@@ -52,7 +52,7 @@ RECORD_SECONDS = 0.5
 TOPIC = "siege"
 DEADLINE_SECONDS = 120.0
 #: The broker's log lines for an internal exception.
-FAULTS = ("fault on", "Traceback")
+FAULTS = ("error on connection", "Traceback")
 
 
 @dataclass

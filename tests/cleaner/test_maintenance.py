@@ -141,7 +141,7 @@ def test_a_damaged_batch_is_named_once_and_its_partition_compacted(
     partitions.upkeep._clean_offsets.forget([("t", 0)])
     assert partitions.upkeep.compact_dirtiest()
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert line.startswith("t-0: batches that compaction cannot read")
+    assert line.startswith("t-0: 1 batches cannot be read and were not compacted")
     assert line.endswith("1, the first at offset 0: its checksum is wrong")
 
 

@@ -57,5 +57,5 @@ def test_h07_java_writes_and_reads_with_a_certificate_and_is_refused_without(sec
     refused = java(secured, "TopicCommand", "--list", shows=False)
     assert refused.returncode == 1
     assert "SSL" in refused.stdout + refused.stderr
-    cause = "the client shows no certificate, and ssl.client.auth is required"
+    cause = "the client has no certificate, and ssl.client.auth is required"
     wait_until(lambda: cause in secured.process.log_text(), "the line")

@@ -115,7 +115,7 @@ def test_a28_processors_change_by_half_or_double(broker: SteppedBroker, value: s
     [
         ("0", "Value must be at least 1"),
         ("1", ""),
-        ("3", "this run of the broker has room for 2"),
+        ("3", "at most 2 without a restart"),
         ("5", "value should not be greater than double the current value 2"),
     ],
 )

@@ -104,7 +104,7 @@ def test_an_answer_with_no_place_for_that_closes_its_connection(short: SteppedBr
         sent = short.client().send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=0)
         short.settle()
     assert sent.answer.kind == CLOSE_CONNECTION
-    assert "the answer to its LIST_GROUPS would have more than 65536 bytes (response.max.bytes)" in caplog.text
+    assert "the response to its LIST_GROUPS exceeds 65536 bytes (response.max.bytes)" in caplog.text
 
 
 def test_a_question_of_a_client_that_has_gone_is_not_gone_on_with(stepped: SteppedBroker) -> None:

@@ -92,7 +92,7 @@ def test_a_produce_that_kills_is_dropped_after_the_second_death(
     assert stepped.values("topic", partition) == [b"one", b"two"]
     [line] = lines(caplog)
     assert "Produce version 7 of client 'test' at " in line
-    assert "has ended handler 0 2 times; it is not tried again" in line
+    assert "has killed handler 0 2 times; it is dropped" in line
     assert stepped.released(0, 0)
 
 
@@ -140,7 +140,7 @@ def test_a_part_that_kills_its_owner_closes_the_connection_at_its_taker(
     assert stepped.values("topic", own) == [b"one"]
     assert stepped.values("topic", other) == [b"two"]
     refused, closed = sorted(lines(caplog), key=len)
-    assert refused == "a part of a Produce from handler 0 has ended handler 1 2 times; it is refused"
+    assert refused == "a part of a Produce from handler 0 has killed handler 1 2 times; it is rejected"
     assert "Produce version 7 of client 'test'" in closed
     assert "has ended handler 1 2 times" in closed
     assert all(stepped.released(0, target) for target in range(2))
@@ -270,8 +270,7 @@ def test_what_has_been_dropped_twice_is_dropped_at_no_death(
         assert settle(stepped) == 0
         assert again.answer.kind == SEND
     assert (
-        "is the same as 2 that were dropped, the last 0 s ago; it is not tried, and its connection is closed"
-        in lines(caplog)[-1]
+        "equals 2 dropped requests, the last 0 s ago; it is rejected, and its connection is closed" in lines(caplog)[-1]
     )
     stepped.clock.advance_ns(stepped.config.process_restart_window_ms * 1_000_000)
     assert is_dropped_in(stepped, send(poison), 2)

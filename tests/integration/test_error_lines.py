@@ -113,7 +113,7 @@ def test_tls_on_a_plain_port(broker: BrokerProcess) -> None:
     def act() -> None:
         client(broker, PLAIN_LISTENER, security_protocol="SSL")
 
-    assert "security.protocol=PLAINTEXT" in one_line(broker, act, "this looks like TLS")
+    assert "security.protocol=PLAINTEXT" in one_line(broker, act, "a TLS client")
     assert "set security.protocol=PLAINTEXT in the client" in doctor_says(broker, PLAIN_LISTENER, "SSL")
 
 
@@ -141,29 +141,29 @@ def test_http_on_a_kafka_port(broker: BrokerProcess, listener: int) -> None:
             with suppress(OSError):
                 connection.recv(1)
 
-    assert "status page" in one_line(broker, act, "this looks like HTTP", "`rotunda status`")
+    assert "status page" in one_line(broker, act, "an HTTP request", "`rotunda status`")
 
 
 def test_a_certificate_that_has_expired(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:
     def act() -> None:
         shake_hands(broker, EXPIRED, authorities[EXPIRED])
 
-    assert "`rotunda reload`" in one_line(broker, act, "the client does not accept the broker's certificate (expired)")
+    assert "`rotunda reload`" in one_line(broker, act, "the client rejects the broker's certificate (expired)")
 
 
 def test_a_certificate_for_another_name(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:
     def act() -> None:
         shake_hands(broker, OTHER_NAME, authorities[OTHER_NAME])
 
-    line = one_line(broker, act, "the client does not accept the broker's certificate")
-    assert "the name which the client connects to" in line
+    line = one_line(broker, act, "the client rejects the broker's certificate")
+    assert "the host name used by the client" in line
 
 
 def test_a_certificate_of_an_unknown_issuer(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:
     def act() -> None:
         shake_hands(broker, GOOD, authorities[OTHER_NAME])
 
-    assert "unknown issuer" in one_line(broker, act, "the client does not accept the broker's certificate")
+    assert "unknown issuer" in one_line(broker, act, "the client rejects the broker's certificate")
 
 
 def with_sasl(authorities: dict[int, DevelopmentCa], mechanism: str, user: str = "alice") -> dict[str, str]:

@@ -47,7 +47,7 @@ def _grow_in_full_memory(broker: BrokerProcess, topic: str) -> None:
     for name, role in ROLES.items():
         refused = broker.command("config", "set", f"{name}=4")
         assert refused.returncode == 1
-        assert re.search(rf"{name}=4: /dev/shm has \d+ bytes less than they need; free some", refused.stderr)
+        assert re.search(rf"{name}=4: /dev/shm lacks \d+ bytes; free some", refused.stderr)
         assert len(broker.processes(role)) == 2
         broker.kill(role, 0)
     _serves(broker, topic, 1)

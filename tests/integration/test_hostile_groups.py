@@ -19,7 +19,7 @@ BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 3000}
 MEMBERS = 300
 
 #: The log messages of our own faults.
-FAULTS = ("Traceback", "request failed", "fault in", "cannot answer", "failed; closing")
+FAULTS = ("Traceback", "a failed request", "fault in", "cannot send the response", "its response failed", "it failed")
 
 
 def nothing_of_ours_failed(broker: BrokerProcess, position: int, seed: int = 0) -> None:

@@ -164,5 +164,5 @@ def test_compaction_goes_on_beside_a_record_of_no_bytes(broker: BrokerProcess, w
 
     assert first_batch().startswith(bytes(8))
     wait_until(lambda: fetch(wire, topic, 0, 0).records[:8] == (1).to_bytes(8, "big"), "the old record gone")
-    line = f"{topic}-0: batches that compaction cannot read and leaves as they are: 1, the first at offset 1: "
+    line = f"{topic}-0: 1 batches cannot be read and were not compacted, the first at offset 1: "
     wait_until(lambda: any(line in each for each in broker.log_since(position)), "a line that names the batch")

@@ -73,7 +73,7 @@ def test_a_request_that_kills_costs_a_few_deaths_and_its_own_connection(
     assert deaths(broker) == before + MOST_DEATHS
     for partition in range(4):
         assert_exact(read_partition(wire, topic, partition), partition, [writers[partition]])
-    [line] = [line for line in broker.log_since(logged) if "it is not tried again" in line]
+    [line] = [line for line in broker.log_since(logged) if "times; it is dropped" in line]
     assert " ERROR " in line
     assert "of client 'wire' at 127.0.0.1 (" in line
     assert ("controller" if what == "create" else "handler") in line

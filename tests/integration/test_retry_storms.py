@@ -131,7 +131,7 @@ def test_d22_off_it_costs_nobody_anything_and_on_it_makes_a_storm_slow(own: Rotu
             return metric(own, "answers_held_back") == 0 and delayed(own) == before
 
         wait_until(is_off, "it to be off again")
-    assert "fails again and again at PRODUCE" in own.log_text()
+    assert "fails repeatedly at PRODUCE" in own.log_text()
     held = [each for each in own.requests("Produce") if each.total_us >= DELAY_MS * 1000]
     assert {each.error for each in held} == {"UNKNOWN_TOPIC_OR_PARTITION"}
 

@@ -39,7 +39,7 @@ def test_a28_e04_who_asks_for_more_than_there_is_memory_for_is_told(tmp_path: Pa
     try:
         metadata = broker.parts(broker.context.handlers).metadata
         room = Room(8, 8, lambda processors, handlers: 1 if max(processors, handlers) > 2 else 0)
-        with pytest.raises(ApiError, match=f"{name}=3: /dev/shm has 1 bytes less than they need"):
+        with pytest.raises(ApiError, match=f"{name}=3: /dev/shm lacks 1 bytes"):
             check_change(metadata, {EVERY_BROKER: {name: "3"}}, room)
         check_change(metadata, {EVERY_BROKER: {name: "1", "log.retention.ms": "3600000"}}, room)
     finally:

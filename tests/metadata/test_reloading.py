@@ -62,7 +62,7 @@ class Reloaded:
             text = self.log.read_text()[position:]
             return [line for line in text.splitlines() if "SIGHUP" in line] if text.endswith("\n") else []
 
-        last = "SIGHUP: ignored" if complaint else "now in force"
+        last = "SIGHUP: ignored" if complaint else "changed: "
         return wait_until(lambda: last in " ".join(lines()) and lines()[1:], "the log says what was done")
 
     def value(self, name: str) -> tuple[str | None, int]:
@@ -97,7 +97,7 @@ def test_what_may_change_is_put_in_force_and_the_rest_is_named(broker: Reloaded)
     assert broker.value("log.retention.ms") == ("1000", 4)
     broker.write("log.retention.ms=2000\nmessage.max.bytes=7000\nlog.segment.bytes=2097152\nnum.partitions=3\n")
     restart, in_force = broker.reload()
-    assert in_force.endswith("now in force: log.retention.ms=2000, log.segment.bytes=2097152")
+    assert in_force.endswith("changed: log.retention.ms=2000, log.segment.bytes=2097152")
     assert restart.endswith("need a restart: num.partitions")
     wait_until(lambda: broker.value("log.retention.ms") == ("2000", 4), "it is in force")
     assert broker.value("log.segment.bytes") == ("2097152", 4)

@@ -281,4 +281,4 @@ def test_a_fault_in_applying_ends_nothing(cluster: AdminCluster, caplog: pytest.
     live.apply(fail, lambda: applied.append(1))
     live.close()
     assert applied == [1]
-    assert errors(caplog) == ["not all settings are in force in this process"]
+    assert errors(caplog) == ["cannot apply all settings in this process"]

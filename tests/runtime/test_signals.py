@@ -90,7 +90,7 @@ def test_sigquit_writes_where_every_process_stands(tmp_path: Path) -> None:
         os.kill(handler, signal.SIGSTOP)
         try:
             broker.process.send_signal(signal.SIGQUIT)
-            wait_until(lambda: "has not answered with its stacks" in broker.log.read_text(), "the stopped one is named")
+            wait_until(lambda: "has not written its stacks" in broker.log.read_text(), "the stopped one is named")
         finally:
             os.kill(handler, signal.SIGCONT)
         wait_until(lambda: broker.log.read_text().count("stacks of") == 6, "the others answer")
@@ -99,9 +99,7 @@ def test_sigquit_writes_where_every_process_stands(tmp_path: Path) -> None:
             [line] = [line for line in lines if f"-{pid}: " in line and "stacks of" in line]
             assert "supervisor.py:" in line or "process.py:" in line
         [silent] = [
-            line
-            for line in lines
-            if f"handler 0 (pid {handler})" in line and "has not answered with its stacks" in line
+            line for line in lines if f"handler 0 (pid {handler})" in line and "has not written its stacks" in line
         ]
         assert "stopped by a signal (state T)" in silent
         assert broker.terminate() == 0

@@ -51,7 +51,7 @@ def test_without_the_extra_the_log_says_how_to_get_it(
     monkeypatch.setattr(status_listener, "_NEEDED", ("no_such_package",))
     with caplog.at_level(logging.WARNING):
         assert bind_status_page(load(None, {}, {})) is None
-    assert "no_such_package not installed; `pip install no_such_package` brings it" in caplog.text
+    assert "no_such_package is not installed; run `pip install no_such_package`" in caplog.text
     assert status_url(None) == ""
 
 

@@ -72,22 +72,22 @@ def test_d22_answers_that_are_held_back_are_counted_with_where_they_wait():
 def test_a_process_that_hangs_is_named_with_what_waits_for_it():
     found = verdict([processor()], TARGETS, [ring("request", 0.0, at=1)], [process("handler", 1, silent_s=5.2)])
     assert (found.level, found.where) == ("stuck", ["handler-1"])
-    assert found.text == "Handler 1 has not turned for 5 s while 7 requests wait."
+    assert found.text == "Handler 1 has been hanging for 5 s while 7 requests wait."
     elsewhere = [ring("request", 0.0, at=0)]
     found = verdict([processor()], TARGETS, elsewhere, [process("handler", 1, silent_s=60)])
-    assert (found.level, found.text) == ("stuck", "Handler 1 has not turned for 60 s.")
+    assert (found.level, found.text) == ("stuck", "Handler 1 has been hanging for 60 s.")
     assert verdict([processor()], TARGETS, elsewhere, [process("processor", silent_s=60)]).where == ["processor-0"]
 
 
 def test_a_process_that_hangs_is_a_reason_unless_clients_are_served_without_it():
     for role in ("acceptor", "processor", "handler", "controller"):
         hanging = [process(role, silent_s=2.1)]
-        assert not_ready(hanging, is_draining=False)[0].endswith(" has not turned for 2 s")
+        assert not_ready(hanging, is_draining=False)[0].endswith(" has been hanging for 2 s")
         assert remarks(hanging) == []
     for role in ("supervisor", "cleaner", "recorder", "web"):
         hanging = [process(role, silent_s=2.1)]
         assert not_ready(hanging, is_draining=False) == []
-        assert remarks(hanging)[0].startswith(f"{role} has not turned for 2 s: ")
+        assert remarks(hanging)[0].startswith(f"{role} has been hanging for 2 s: ")
         found = verdict([processor()], TARGETS, [], [*hanging, process("handler")])
         assert (found.level, found.where) == ("busy", [f"{role}-0"])
         assert "clients are served" in found.text

@@ -95,7 +95,7 @@ def hangs(process: Process) -> bool:
 
 
 def _still(process: Process) -> str:
-    return f"{label(process)} has not turned for {process.silent_s or 0:.0f} s"
+    return f"{label(process)} has been hanging for {process.silent_s or 0:.0f} s"
 
 
 def storage_remarks(storage: StorageReading, offline: Sequence[str]) -> list[str]:

@@ -81,7 +81,7 @@ class ClassicProtocol:
         if len(group.members) > largest:
             self._rebalance.prepare(shard, group, f"freshly loaded group is over capacity ({largest})")
         elif group.must_rebalance:
-            self._rebalance.prepare(shard, group, "a member had gone before the group was loaded")
+            self._rebalance.prepare(shard, group, "a member had left before the group was loaded")
 
     def closed(self, shard: GroupShard, group: Group) -> None:
         """Respond to all waiting members with NOT_COORDINATOR."""

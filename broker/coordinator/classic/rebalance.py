@@ -152,9 +152,9 @@ class ClassicRebalance:
             if member_id not in group.awaiting_join and each.instance_id is None
         ]
         for member in missing:
-            logger.info("Group %s removed member %s, which has not joined", group.group_id, member.member_id)
+            logger.info("Group %s removed member %s, it did not join", group.group_id, member.member_id)
             group.remove(member.member_id)
-            self._expired(group, member.member_id, "has not joined in time")
+            self._expired(group, member.member_id, "did not join in time")
         if missing:
             self.write_departure(shard, group)
         if group.members and not group.elect_joined_leader():
@@ -237,7 +237,7 @@ class ClassicRebalance:
         record = group.record(assignments)
         if len(record[1] or b"") > MOST_RECORD_BYTES:
             logger.error(
-                "Rejecting the assignment of group %s: %d bytes are too many for a record",
+                "Rejecting the assignment of group %s: %d bytes exceed the size of a record",
                 group.group_id,
                 len(record[1] or b""),
             )
@@ -300,7 +300,7 @@ class ClassicRebalance:
         if group.state in {COMPLETING_REBALANCE, STABLE}:
             for member_id in late:
                 self.remove(group, group.members[member_id])
-                self._expired(group, member_id, "has not synced in time")
+                self._expired(group, member_id, "did not sync in time")
             self.write_departure(shard, group)
             self.prepare(shard, group, f"Removing {late} on pending sync request expiration")
 

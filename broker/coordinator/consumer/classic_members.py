@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 UPGRADING: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADING: Final = frozenset({"bidirectional", "downgrade"})
 
-_LATE_JOIN: Final = "it did not join again within its rebalance timeout"
-_LATE_SYNC: Final = "it did not ask for its assignment within its rebalance timeout"
+_LATE_JOIN: Final = "did not rejoin within its rebalance timeout"
+_LATE_SYNC: Final = "did not sync within its rebalance timeout"
 
 
 class ClassicMembers:

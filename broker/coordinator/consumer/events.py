@@ -44,7 +44,7 @@ class ConsumerGroupEvents:
         if joined is not None:
             self.of_member(group, member_id, "join", joined)
         else:
-            self.follow(group, f"what member {member_id} subscribes to, or a topic of it, has changed")
+            self.follow(group, f"the subscription of member {member_id}, or a subscribed topic, has changed")
 
     def follow(self, group: ConsumerGroup, why: str) -> None:
         """Publish the start or end of a rebalance caused by the last change. HOT while there is none."""

@@ -146,8 +146,7 @@ class ConsumerProtocol:
         if more_bytes and not shard.admit(group.group_id, more_bytes):
             raise ApiError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"There is no room for {more_bytes} bytes of another member or subscription: groups take as much "
-                "memory as group.state.max.bytes allows.",
+                f"No memory for {more_bytes} bytes of a member or subscription: group.state.max.bytes is used up.",
             )
         # All checks have passed here.
         found = shard.groups.get(group.group_id)
@@ -192,7 +191,7 @@ class ConsumerProtocol:
             self._events.of_member(group, member.member_id, "leave", "for a while")
         else:
             left = self._remove(shard, group, update, member)
-            self._events.of_member(left, member.member_id, "leave", "it said so")
+            self._events.of_member(left, member.member_id, "leave", "leave request")
         response = {"member_id": member.member_id, "member_epoch": request.member_epoch}
         self._answer_when_committed(shard, update, update.records, response, answer)
 
@@ -242,7 +241,7 @@ class ConsumerProtocol:
                 shard,
                 group,
                 after,
-                f"it did not leave epoch {after.epoch} in time",
+                f"did not leave epoch {after.epoch} in time",
                 lambda known: known.epoch == after.epoch and known.state is MemberState.UNREVOKED_PARTITIONS,
             )
 

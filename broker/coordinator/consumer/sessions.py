@@ -127,6 +127,6 @@ class Sessions:
             if session.deadline_ns > self._timers.now_ns():
                 self._await_end(shard, group, member_id, session)
             else:
-                self._fence(shard, group, member_id, "its session has ended")
+                self._fence(shard, group, member_id, "session expired")
 
         session.timer = self._timers.at_ns(session.deadline_ns, look)

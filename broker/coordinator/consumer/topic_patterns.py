@@ -97,7 +97,7 @@ class TopicPatterns:
             found = yield from compiled(pattern).matching(view.names - evaluation.view.names, str)
         except InvalidPatternError as error:
             # Loaded from the log of a version that accepted it.
-            logger.warning("the pattern %.255s matches no topic from now on: %s", pattern, error)
+            logger.warning("the pattern %.255s no longer matches any topic: %s", pattern, error)
             known, found = frozenset(), []
         evaluation.view = view
         if found or known != evaluation.names:

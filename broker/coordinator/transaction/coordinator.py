@@ -203,7 +203,7 @@ class TransactionCoordinator:
         self.refusals += 1
         self._warnings.warning(
             "full",
-            "transactional id %s was refused: ids take %d of %d bytes, this handler's part of "
+            "transactional id %s rejected: ids use %d of %d bytes, this handler's share of "
             "transaction.state.max.bytes; they expire after transactional.id.expiration.ms",
             transactional_id[:255],
             self.used_bytes,
@@ -227,7 +227,7 @@ class TransactionCoordinator:
         def look_at(transaction: Transaction) -> None:
             nonlocal is_any_open
             if timed_out(transaction.metadata, now_ms):
-                logger.info("aborting the transaction of %s: it has timed out", transaction.transactional_id)
+                logger.info("aborting the transaction of %s: timed out", transaction.transactional_id)
                 TransactionCall(self, transaction.transactional_id, judge, nobody_waits).take()
             is_any_open |= transaction.metadata.state is ONGOING
 

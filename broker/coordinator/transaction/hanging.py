@@ -120,8 +120,8 @@ class HangingTransactions:
         if log is None or entry is None:
             return
         logger.warning(
-            "%s: aborting the transaction of producer %d (epoch %d) that began at offset %d: no coordinator knows it, "
-            "and consumers of committed records waited behind it, for %d ms at least",
+            "%s: aborting the transaction of producer %d (epoch %d) from offset %d: unknown to all coordinators, it "
+            "has blocked read_committed consumers for at least %d ms",
             log.name.directory_name,
             found.producer_id,
             entry.epoch,

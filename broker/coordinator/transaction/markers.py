@@ -109,7 +109,7 @@ class TransactionEnd:
             return
         owner = self._peers.owner_of(place)
         if owner is None:
-            logger.info("%s-%d is gone, and needs no marker of a transaction", *place)
+            logger.info("%s-%d was deleted: no transaction marker needed", *place)
             self._written(place)
             return
         metadata = self._metadata
@@ -133,7 +133,7 @@ class TransactionEnd:
             self._timers.after_ms(RETRY_MS, lambda: self._try(place))
             return
         if error:
-            logger.warning("%s-%d has no transaction of this epoch to end: error %d", *place, error)
+            logger.warning("%s-%d has no open transaction of this epoch: error %d", *place, error)
         self._written(place)
 
     def _written(self, place: TopicPartition) -> None:

@@ -67,7 +67,7 @@ class SnapshotSchedule:
         try:
             self.files.sweep(segment_bases)
         except OSError as error:
-            _log.warning("%s: an old producer snapshot stays: %s", self._directory, error)
+            _log.warning("%s: cannot remove an old producer snapshot: %s", self._directory, error)
 
     def note_rolls(self, segment_bases: list[int]) -> None:
         """Reset the count: a roll has written its own snapshot. Raises OSError."""

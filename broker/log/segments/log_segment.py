@@ -121,7 +121,7 @@ class LogSegment:
             inode = os.fstat(fd).st_ino
             if self._inode not in {0, inode}:
                 os.close(fd)
-                raise FileNotFoundError(errno.ENOENT, "replaced while it was appended to", str(self.path))
+                raise FileNotFoundError(errno.ENOENT, "replaced during an append", str(self.path))
             self._fd, self._inode = fd, inode
         return self._fd
 

@@ -58,8 +58,9 @@ class OpenSegments:
         if len(self._seen) >= self._most:
             if not self.closed:
                 _log.warning(
-                    "more than %d partitions are written to: closing the ones idle longest, as descriptors run out. "
-                    "To avoid this, raise the limit of open files (ulimit -n, LimitNOFILE in systemd) and restart",
+                    "out of file descriptors: more than %d partitions are written to, closing the longest idle "
+                    "segments. To avoid this, raise the limit of open files (ulimit -n, LimitNOFILE in systemd) and "
+                    "restart",
                     self._most,
                 )
             self._close_idle(len(self._seen) - self._most + 1)

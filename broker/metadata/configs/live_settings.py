@@ -85,7 +85,7 @@ class LiveSettings:
             try:
                 follow()
             except Exception:  # any exception is logged
-                log.exception("not all settings are in force in this process")
+                log.exception("cannot apply all settings in this process")
 
     def close(self) -> None:
         """Close the file until the next change: a process that forks holds it open only while it reads."""
@@ -98,9 +98,9 @@ class LiveSettings:
             delta = self._reader.read(self.version, with_topics=False)
             return delta is not None and self._take(delta)
         except sqlite3.Error as error:
-            log.warning("the settings stay as they were for now: the metadata file cannot be read: %s", error)
+            log.warning("keeping the previous settings, cannot read the metadata file: %s", error)
         except Exception:  # no process ends because of settings
-            log.exception("the settings stay as they were for now: a change after %d is not applied", self.version)
+            log.exception("keeping the previous settings, cannot apply a change after %d", self.version)
         self._next_read_ns = now_ns + RETRY_NS
         self._reader.close()
         return False

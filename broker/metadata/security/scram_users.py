@@ -59,7 +59,7 @@ def changed_users(
     Credentials for ``unreadable`` mechanisms can be deleted too, and are dropped.
     """
     credentials = altered_credentials(stored.get(user, {}), changes, unreadable)
-    log.info("the user %r is to have credentials for %s", user, ", ".join(credentials) or "nothing")
+    log.info("user %r now has credentials for %s", user, ", ".join(credentials) or "nothing")
     return {user: credentials} if SECRET_NAME in stored else {SECRET_NAME: new_secret(), user: credentials}
 
 

@@ -225,7 +225,9 @@ class Acceptor:
         if now_ns < held.ready_ns:
             return False
         if not self._admission.has_slot(state.index):
-            self._warnings.warning("slots", "%d connections are open (max.connections): others wait", self.quotas.total)
+            self._warnings.warning(
+                "slots", "%d connections are open (max.connections): further ones wait", self.quotas.total
+            )
             return False
         if not held.judged:
             held.judged = True
@@ -248,7 +250,7 @@ class Acceptor:
             self._next_processor += 1
             if self.quotas.count(number) >= most:
                 self._warnings.warning(
-                    "descriptors", "%d connections take all descriptors that they may: %s", most, RAISE
+                    "descriptors", "%d connections use all available file descriptors: %s", most, RAISE
                 )
                 continue
             if not link.has_room:
@@ -258,7 +260,7 @@ class Acceptor:
                 if not link.sender.try_send(held.client, serial, state.index, (held.address, held.port)):
                     continue
             except OSError as failure:
-                self._fault("cannot hand a connection over: %s", failure)
+                self._fault("cannot send a connection to a processor: %s", failure)
                 self._meters.closed(state.index)
             else:
                 self._next_serial += 1
@@ -273,7 +275,7 @@ class Acceptor:
         self._meters.refused(state.index)
         self._warnings.warning(
             held.address,
-            "closing a connection of %s: it has %d (max.connections.per.ip)",
+            "closing a connection of %s: %d are open (max.connections.per.ip)",
             held.address,
             self._admission.limits.of(held.address),
         )
@@ -366,7 +368,7 @@ class Acceptor:
         self._links[number].untaken.difference_update(serials)
         self._uncount(number, serials)
         if lost:
-            self._fault("processor lost connections on the way: %s", OSError(errno.EMFILE, f"{len(serials)} lost"))
+            self._fault("connections lost on the way to processors: %s", OSError(errno.EMFILE, f"{len(serials)} lost"))
 
     def _ask(self, link: ProcessorLink, about: set[int]) -> None:
         """Request the list of open connections among those handed over so far."""

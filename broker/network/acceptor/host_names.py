@@ -93,9 +93,7 @@ class HostNames:
     def _take_note(self) -> bool:
         for name in sorted(self._wanted):
             if not self._found.get(name, ("",)):
-                self._warnings.warning(
-                    name, "the host %s that a limit of connections names is not known: the limit holds for nobody", name
-                )
+                self._warnings.warning(name, "unknown host %s in a connection limit: the limit has no effect", name)
         return True
 
     def _look_up(self, names: list[str]) -> None:

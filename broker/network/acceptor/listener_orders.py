@@ -49,7 +49,7 @@ class ListenerOrders:
         """Yield the orders received since the last call."""
         while (received := try_receive(self._pair_end, _MOST_BYTES)) is not None and received.payload:
             if received.fd < 0:
-                _log.error("a listener could not be taken over: no descriptor is free")
+                _log.error("cannot receive a listener: no free file descriptor")
                 continue
             kind, index, port = _ORDER.unpack_from(received.payload)
             name = received.payload[_ORDER.size :].decode(errors="replace")

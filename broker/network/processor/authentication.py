@@ -191,10 +191,10 @@ class Authentication:
     def check_large(self, channel: Channel, authenticator: Authenticator) -> None:
         """Raise InvalidReceive if a large request is not allowed now."""
         if not authenticator.is_open:
-            raise InvalidReceive("a large request while the client authenticates again")
+            raise InvalidReceive("a large request during re-authentication")
         if self._has_expired(authenticator, self._now_ns()):
             self.counts.expired += 1
-            raise InvalidReceive(f"the session of User:{channel.user} has ended, and its client goes on")
+            raise InvalidReceive(f"the session of User:{channel.user} has expired without re-authentication")
 
     def wait_ms(self, most_ms: int) -> int:
         """Return how long the loop may sleep: until a failed client's response is due, at most ``most_ms``."""
@@ -216,8 +216,7 @@ class Authentication:
             channel, _ = self._waiting.popitem(last=False)
             self._warnings.warning(
                 f"slow {channel.peer}",
-                "closing connection %s of listener %s: it has not authenticated within %d ms "
-                "(authentication.timeout.ms)",
+                "closing connection %s of listener %s: no authentication within %d ms (authentication.timeout.ms)",
                 channel.name,
                 self.listeners[channel.listener][0],
                 self._limit_ns // _NS_PER_MS,
@@ -266,7 +265,7 @@ class Authentication:
         failure = failure._replace(cause=failure.cause[:_LOGGED_CAUSE], user=failure.user[:_LOGGED_USER])
         self._warnings.warning(
             f"{channel.peer} {failure}",
-            "listener %s: authentication of %s%s%s has failed: %s",
+            "listener %s: authentication of %s%s%s failed: %s",
             self.listeners[channel.listener][0],
             channel.peer,
             f" with {failure.mechanism}" if failure.mechanism else "",

@@ -379,7 +379,7 @@ class Channel(ChannelFields):
         else:
             sent = self.sendfile(file.fd, position, length)
         if not sent:
-            raise ConnectionAbortedError(f"segment file ended {length} bytes before its range did")
+            raise ConnectionAbortedError(f"segment file ends {length} bytes before the range")
         return sent
 
     def _join(self, number: int) -> bytes:

@@ -15,16 +15,16 @@ def describe_foreign(start: bytes) -> str | None:
     """Return a sentence about the protocol of these first bytes, or None if it is not recognised."""
     if start[:4] in _HTTP_METHODS:
         return (
-            "this looks like HTTP: the port speaks Kafka's protocol; use a Kafka client, or for the status page the "
-            "address that `rotunda status` names"
+            "an HTTP request to a Kafka port: use a Kafka client; for the status page see the address in `rotunda "
+            "status`"
         )
     if start[:2] == _TLS_HANDSHAKE:
         return (
-            "this looks like TLS: the listener is of plain text; set security.protocol=PLAINTEXT, or "
-            "SASL_PLAINTEXT, in the client, or connect it to a listener of SSL"
+            "a TLS client on a plaintext listener: set security.protocol=PLAINTEXT, or SASL_PLAINTEXT, in the client, "
+            "or use an SSL listener"
         )
     if start[:4] == b"SSH-":
-        return "this looks like SSH"
+        return "an SSH client"
     return None
 
 
@@ -32,9 +32,9 @@ def describe_not_tls(start: bytes) -> str:
     """Return a sentence about a client that does not use TLS on a TLS listener, by its first bytes."""
     if start[:4] in _HTTP_METHODS:
         return (
-            "this looks like HTTP: the port speaks Kafka's protocol inside TLS; use a Kafka client, or for the status "
-            "page the address that `rotunda status` names"
+            "an HTTP request to a Kafka port with TLS: use a Kafka client; for the status page see the address in "
+            "`rotunda status`"
         )
     if not start[0] and (len(start) <= _API_KEY_AT or not start[_API_KEY_AT]):
-        return "this looks like a Kafka request without TLS: set security.protocol=SSL, or SASL_SSL, in the client"
-    return "this is no TLS, which the listener speaks"
+        return "a Kafka request without TLS: set security.protocol=SSL, or SASL_SSL, in the client"
+    return "not a TLS handshake, which the listener needs"

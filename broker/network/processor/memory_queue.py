@@ -92,7 +92,7 @@ class MemoryQueue:
             if large.filled - noted_bytes >= least_bytes(large.size):
                 self._receiving[channel] = now_ns, large.filled
             elif now_ns - noted_ns >= LEAST_EVERY_NS:
-                slow.append((channel, InvalidReceive(f"{slowness(channel)}, and memory is short")))
+                slow.append((channel, InvalidReceive(f"{slowness(channel)}, while memory is short")))
         return slow
 
 
@@ -105,6 +105,6 @@ def slowness(channel: Channel) -> str:
     """Return the reason for closing a slow sender, for the log line."""
     large = channel.large
     if large is None:
-        return "silent within a request"
+        return "no data within a request"
     seconds = LEAST_EVERY_NS // 1_000_000_000
     return f"less than {least_bytes(large.size)} bytes in {seconds} s after {large.filled} of {large.size} of a request"

@@ -102,7 +102,7 @@ class Processor:
             try:
                 self._selector.register(channel)
             except OSError as error:
-                logger.warning("connection of %s cannot be watched and is closed: %s", channel.peer, error)
+                logger.warning("closing a connection of %s, it cannot be watched: %s", channel.peer, error)
                 channel.sock.close()
                 self._handoff.report_closed(channel.serial)
                 self._handoff.flush()
@@ -349,9 +349,9 @@ class Processor:
     def _fault(self, channel: Channel | None) -> None:
         """Close a channel after an internal error: its state may be wrong now (``B22``)."""
         if channel is None:
-            logger.exception("fault on an answer to a connection that has gone")
+            logger.exception("error in a response to a closed connection")
             return
-        logger.exception("fault on connection %s", channel.name)
+        logger.exception("error on connection %s", channel.name)
         channel.give_up()
         self._disconnected.append((channel, "fault"))
 

@@ -19,7 +19,7 @@ from rotunda.broker.server_log.log_setup import RepeatedWarnings
 _KEY_AND_VERSION = struct.Struct(">hh")
 
 #: The reason for closing a connection with a request that cannot be resent.
-NOT_KEPT = "who had its request died, and there was no room to keep a copy for another (pipeline.max.total.bytes)"
+NOT_KEPT = "its target died, and there was no copy of its request (pipeline.max.total.bytes)"
 
 
 class Resender:

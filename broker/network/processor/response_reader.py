@@ -289,7 +289,7 @@ class ResponseReader:
             if self._is_asked_again(channel, sequence):
                 self.responses_taken -= 1
                 return
-            logger.warning("an answer cannot be sent and closes its connection: %s", error)
+            logger.warning("closing a connection, its response cannot be sent: %s", error)
             kind, pieces = CLOSE_CONNECTION, []
         self.bytes_taken += size
         if kind & FAILED:

@@ -274,7 +274,7 @@ class Fetches:
         try:
             self._slices.add(task)
         except TooManyWaitError as error:
-            raise InvalidReceive(f"Fetch cannot be begun: {error}") from error
+            raise InvalidReceive(f"cannot start Fetch: {error}") from error
         self._begun.add(fetch)
 
     def rows_moved(self, rows: Collection[int] | None) -> None:

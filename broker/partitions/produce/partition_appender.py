@@ -185,7 +185,7 @@ class PartitionAppender:
                     answer(0, base_offset, time_ms)
             except Exception:
                 # Callbacks handle their own errors; one that does not must not block the other responses.
-                logger.exception("an answer of %s was not taken", owned.log.directory)
+                logger.exception("a response for %s failed", owned.log.directory)
 
     def _answer_fast(self, owned: OwnedPartition, error: int, now_ns: int, throttled: bool | None) -> None:
         """Respond to the fast requests of a partition after its commit, or after a failed one.
@@ -219,7 +219,7 @@ class PartitionAppender:
                     wire = template.fill(request.correlation_id, 0, base_offset, -1, start_offset)
                     self._responses.send(request, now_ns, now_ns, wire, AnswerFacts(0, records, cached.about))
             except Exception:
-                logger.exception("cannot answer a Produce to %s; closing its connection", owned.log.directory)
+                logger.exception("closing the connection of a Produce to %s, its response failed", owned.log.directory)
                 self._responses.close_connection(request, now_ns)
 
     def _note_charged(self, request: Request) -> None:

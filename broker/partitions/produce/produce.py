@@ -171,7 +171,7 @@ class Produce:
         try:
             return self._record_errors(self.request, part, error, self._allowance)
         except Exception:
-            logger.exception("which records of %s-%d are to blame cannot be found", part.topic_name, part.partition)
+            logger.exception("cannot find the invalid records of %s-%d", part.topic_name, part.partition)
             return NO_ERRORS
 
     def _answer(self) -> None:
@@ -188,7 +188,7 @@ class Produce:
                 version, correlation = request.api_version, request.correlation_id
                 self._send(encode_produce_response(version, correlation, 0, results) if self._acks else b"")
         except Exception:
-            logger.exception("cannot answer a Produce of %d parts; closing its connection", len(results))
+            logger.exception("closing the connection of a Produce with %d parts, its response failed", len(results))
             self._close()
 
     def _close(self) -> None:

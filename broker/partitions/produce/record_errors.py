@@ -101,13 +101,13 @@ def too_large(batch: memoryview, partition: str, config: LogConfig) -> PartError
         )
     if header.record_count > limits.most_records:
         return PartErrors(
-            f"The batch for {partition} has {header.record_count} records, and at most {limits.most_records} can "
-            "be taken at once: send them in smaller batches"
+            f"The batch for {partition} has {header.record_count} records, which exceeds the maximum of "
+            f"{limits.most_records}: send smaller batches"
         )
     return PartErrors(
-        f"The records of the batch for {partition} take more than {limits.max_uncompressed_bytes} bytes uncompressed "
-        f"(message.max.uncompressed.bytes), or more than {limits.max_message_bytes} as the topic's compression.type "
-        "stores them (max.message.bytes): send them in smaller batches"
+        f"The records of the batch for {partition} exceed {limits.max_uncompressed_bytes} bytes uncompressed "
+        f"(message.max.uncompressed.bytes), or {limits.max_message_bytes} bytes with the topic's compression.type "
+        "(max.message.bytes): send smaller batches"
     )
 
 

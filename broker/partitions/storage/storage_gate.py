@@ -101,7 +101,7 @@ class StorageGate:
             self._retry_due_ns = now_ns + RETRY_NS
             if has_room(self._data_dir):
                 self._set_error(0)
-                self._warnings.warning("room", "the data directory can be written to again: records are taken")
+                self._warnings.warning("room", "the data directory is writable again: accepting records")
         if not is_gone:
             self._look_at_some()
 
@@ -116,7 +116,7 @@ class StorageGate:
 
     def found_no_room(self, error: int, what: str) -> None:
         """Reject records until the file system has free space."""
-        self._warnings.warning("full", "%s; records are refused until there is room", what)
+        self._warnings.warning("full", "%s; rejecting records until there is space", what)
         self._retry_due_ns = self._clock.monotonic_ns() + RETRY_NS
         self._set_error(error)
 
@@ -126,12 +126,12 @@ class StorageGate:
         fault = partitions.fault(row)
         if fault and fault not in NO_ROOM:
             return (
-                f"The partition is offline after an error of its disk ({os.strerror(fault)}); what it has can be read. "
-                "It is opened again when the broker starts, the broker's log says more."
+                f"The partition is offline after a disk error ({os.strerror(fault)}); its records can be read. The next "
+                "start of the broker opens it again; see the broker's log."
             )
         if partitions.state(row) != STATE_OPEN:
-            return "The log of the partition could not be opened, the broker's log says why."
-        return self._context.storage().refusal or "The log could not be written to."
+            return "The log of the partition could not be opened, see the broker's log."
+        return self._context.storage().refusal or "The log cannot be written."
 
     def _set_error(self, error: int) -> None:
         self._error = error

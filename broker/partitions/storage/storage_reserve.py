@@ -41,7 +41,7 @@ class StorageReserve:
             finally:
                 os.close(fd)
         except OSError as error:
-            logger.warning("no reserve for changes of the metadata: %s", error)
+            logger.warning("no disk reserve for metadata changes: %s", error)
             return
         self._is_kept = True
 
@@ -54,4 +54,4 @@ class StorageReserve:
             self._path.unlink()
         except OSError:
             return  # not allocated, or already deleted; the change itself fails if it needed the space
-        logger.warning("the disk is full: the reserve for changes of the metadata has been given up")
+        logger.warning("the disk is full: released the reserve for metadata changes")

@@ -77,7 +77,7 @@ class StorageWatch:
             return
         storage = self._context.storage()
         if state == StorageState.ROOM:
-            logger.info("there is room on the disk of the data directory again: %s free", described(free_bytes))
+            logger.info("the disk of the data directory has space again: %s free", described(free_bytes))
         elif storage.refusal:
             logger.error("%s", storage.refusal)
         else:
@@ -91,7 +91,7 @@ class StorageWatch:
         try:
             found = os.statvfs(self._context.config.data_dir)
         except OSError as error:
-            logger.warning("cannot ask the file system of the data directory what is free: %s", error)
+            logger.warning("cannot read the free space of the data directory: %s", error)
             return before, self._context.broker_words.storage_free_bytes
         free_bytes, all_bytes = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         is_out_of_files = found.f_files > 0 and found.f_favail < min(LEAST_FILES, found.f_files)

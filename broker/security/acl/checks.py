@@ -73,24 +73,22 @@ def _transaction(operation: Operation, remark: str = "") -> Check:
 
 
 _MAY_SEE_OPERATIONS = _hidden(
-    _CLUSTER, Operation.DESCRIBE, "the cluster", "if its authorised operations are asked for: without it there are none"
+    _CLUSTER, Operation.DESCRIBE, "the cluster", "if the authorised operations are requested; without it they are empty"
 )
-_SETTINGS = "also those of loggers and client metrics"
+_SETTINGS = "of loggers and of client metrics"
 
 CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
     {
         ApiKey.PRODUCE: (
-            _transaction(Operation.WRITE, "if records are transactional; every partition has the error"),
-            _topics(Operation.WRITE, "before it is looked whether there is such a topic, but for an unknown id"),
+            _transaction(Operation.WRITE, "if records are transactional; the error is returned for every partition"),
+            _topics(Operation.WRITE, "checked before the existence of the topic, except for an unknown id"),
         ),
-        ApiKey.FETCH: (
-            _topics(Operation.READ, "before it is looked whether there is such a topic, but for an unknown id"),
-        ),
+        ApiKey.FETCH: (_topics(Operation.READ, "checked before the existence of the topic, except for an unknown id"),),
         ApiKey.LIST_OFFSETS: (_topics(Operation.DESCRIBE),),
         ApiKey.METADATA: (
-            _topics(Operation.DESCRIBE, "left out where all topics are asked for; by name nobody is told its id"),
-            _of(_CLUSTER, Operation.CREATE, "the cluster", "for topics that are to be created; or, for each of them,"),
-            _of(_TOPIC, Operation.CREATE, "each topic to be created", "TOPIC_AUTHORIZATION_FAILED where neither is so"),
+            _topics(Operation.DESCRIBE, "omitted if all topics are requested; by name without the topic id"),
+            _of(_CLUSTER, Operation.CREATE, "the cluster", "for topics to create; or, for each of them,"),
+            _of(_TOPIC, Operation.CREATE, "each topic to be created", "TOPIC_AUTHORIZATION_FAILED without both"),
             _MAY_SEE_OPERATIONS,
         ),
         ApiKey.SHARE_FETCH: (_group(Operation.READ), _topics(Operation.READ)),
@@ -98,7 +96,7 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
         ApiKey.OFFSET_COMMIT: (_group(Operation.READ), _topics(Operation.READ)),
         ApiKey.OFFSET_FETCH: (
             _group(Operation.DESCRIBE),
-            _topics(Operation.DESCRIBE, "left out where all topics are asked for"),
+            _topics(Operation.DESCRIBE, "omitted if all topics are requested"),
         ),
         ApiKey.FIND_COORDINATOR: (
             _of(_GROUP, Operation.DESCRIBE, "each group"),
@@ -110,22 +108,22 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
         ApiKey.SYNC_GROUP: (_guard(_group(Operation.READ)),),
         ApiKey.DESCRIBE_GROUPS: (_of(_GROUP, Operation.DESCRIBE, "each group"),),
         ApiKey.LIST_GROUPS: (
-            _hidden(_CLUSTER, Operation.DESCRIBE, "the cluster", "with it all groups are listed"),
+            _hidden(_CLUSTER, Operation.DESCRIBE, "the cluster", "lists all groups; without it"),
             _hidden(_GROUP, Operation.DESCRIBE, "each group"),
         ),
         ApiKey.CREATE_TOPICS: (
             _of(_CLUSTER, Operation.CREATE, "the cluster", "or, for each topic,"),
-            _of(_TOPIC, Operation.CREATE, "each topic", "TOPIC_AUTHORIZATION_FAILED where neither is so"),
-            _of(_TOPIC, Operation.DESCRIBE_CONFIGS, "each topic", "topic_config_error_code instead of its settings"),
+            _of(_TOPIC, Operation.CREATE, "each topic", "TOPIC_AUTHORIZATION_FAILED without both"),
+            _of(_TOPIC, Operation.DESCRIBE_CONFIGS, "each topic", "topic_config_error_code instead of the settings"),
         ),
         ApiKey.DELETE_TOPICS: (
             _of(_CLUSTER, Operation.DELETE, "the cluster", "or, for each topic,"),
-            _of(_TOPIC, Operation.DESCRIBE, "each topic", "before it is looked whether there is such a topic"),
+            _of(_TOPIC, Operation.DESCRIBE, "each topic", "checked before the existence of the topic"),
             _of(_TOPIC, Operation.DELETE, "each topic"),
         ),
         ApiKey.DELETE_RECORDS: (_topics(Operation.DELETE),),
         ApiKey.INIT_PRODUCER_ID: (
-            _transaction(Operation.WRITE, "if there is one; otherwise"),
+            _transaction(Operation.WRITE, "if set; otherwise"),
             _of(_CLUSTER, Operation.IDEMPOTENT_WRITE, "the cluster", "or WRITE of any topic (KIP-679)"),
         ),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (
@@ -133,7 +131,7 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
             _topics(Operation.DESCRIBE),
         ),
         ApiKey.ADD_PARTITIONS_TO_TXN: (
-            _of(_CLUSTER, Operation.CLUSTER_ACTION, "the cluster", "from version 4 on, and nothing else"),
+            _of(_CLUSTER, Operation.CLUSTER_ACTION, "the cluster", "only this, from version 4"),
             _transaction(Operation.WRITE),
             _topics(Operation.WRITE, "OPERATION_NOT_ATTEMPTED for the others"),
         ),
@@ -166,7 +164,7 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
             _of(_TOPIC, Operation.ALTER_CONFIGS, "each topic"),
             _of(_GROUP, Operation.ALTER_CONFIGS, "each group"),
         ),
-        ApiKey.ALTER_REPLICA_LOG_DIRS: _cluster(Operation.ALTER, "every partition has the error"),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: _cluster(Operation.ALTER, "the error is returned for every partition"),
         ApiKey.DESCRIBE_LOG_DIRS: _cluster(Operation.DESCRIBE),
         ApiKey.CREATE_PARTITIONS: (_topics(Operation.ALTER),),
         ApiKey.DELETE_GROUPS: (_of(_GROUP, Operation.DELETE, "each group"),),
@@ -189,14 +187,14 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
         ApiKey.LIST_TRANSACTIONS: (_hidden(_TRANSACTIONAL_ID, Operation.DESCRIBE, "each transactional id"),),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: (
             _guard(_group(Operation.READ)),
-            _of(_TOPIC, Operation.DESCRIBE, "each topic subscribed to by name", "a pattern does not find others"),
+            _of(_TOPIC, Operation.DESCRIBE, "each topic subscribed to by name", "a pattern skips others"),
         ),
         ApiKey.CONSUMER_GROUP_DESCRIBE: (
             _of(_GROUP, Operation.DESCRIBE, "each group"),
-            _of(_TOPIC, Operation.DESCRIBE, "each topic assigned", "the whole group is refused"),
+            _of(_TOPIC, Operation.DESCRIBE, "each topic assigned", "the whole group is denied"),
         ),
         ApiKey.LIST_CONFIG_RESOURCES: _cluster(Operation.DESCRIBE_CONFIGS),
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: (_topics(Operation.DESCRIBE, "left out where all topics are asked for"),),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: (_topics(Operation.DESCRIBE, "omitted if all topics are requested"),),
     }
 )
 

@@ -127,7 +127,7 @@ class RetryStorms:
         self.count += 1
         self._warnings.warning(
             "retry storm",
-            "connection %s (client id %s) fails again and again at %s, and its answers are held back for %d ms "
+            "connection %s (client id %s) fails repeatedly at %s: its responses are delayed by %d ms "
             "(automq.retry.storm.backoff)",
             channel.name,
             channel.names[0],

@@ -35,25 +35,25 @@ _TLS_HANDSHAKE = b"\x16"
 Connection = TlsTransport | KernelTlsTransport
 
 _NO_TRUST = (
-    "the client does not accept the broker's certificate ({}): give the client the certificate of its issuer "
-    "(ssl.truststore.*, ssl.ca.location), or a certificate to the broker that has the name which the client connects to"
+    "the client rejects the broker's certificate ({}): add its issuer to the client's trust store (ssl.truststore.*, "
+    "ssl.ca.location), or use a certificate with the host name used by the client"
 )
 #: By OpenSSL's reason: the cause and the remedy.
 _REASONS = {
-    "UNSUPPORTED_PROTOCOL": "the client speaks none of the versions that ssl.enabled.protocols has ({versions})",
-    "VERSION_TOO_LOW": "the client speaks none of the versions that ssl.enabled.protocols has ({versions})",
-    "NO_SHARED_CIPHER": "the client has none of the ciphers that ssl.cipher.suites and the key of the broker's "
-    "certificate allow",
-    "NO_SUITABLE_SIGNATURE_ALGORITHM": "the client knows no signature of the kind that the broker's certificate has",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, and ssl.client.auth is required: give it "
+    "UNSUPPORTED_PROTOCOL": "the client supports none of the versions in ssl.enabled.protocols ({versions})",
+    "VERSION_TOO_LOW": "the client supports none of the versions in ssl.enabled.protocols ({versions})",
+    "NO_SHARED_CIPHER": "no shared cipher: see ssl.cipher.suites and the type of the certificate's key",
+    "NO_SUITABLE_SIGNATURE_ALGORITHM": "the client does not support the signature algorithm of the broker's "
+    "certificate",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has no certificate, and ssl.client.auth is required: configure "
     "one (ssl.keystore.*)",
-    "CALLBACK_FAILED": "the host name that the client asks for is none",
+    "CALLBACK_FAILED": "the client sent an invalid server name",
     "TLSV1_ALERT_UNKNOWN_CA": _NO_TRUST.format("unknown issuer"),
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NO_TRUST.format("unknown"),
     "SSLV3_ALERT_BAD_CERTIFICATE": _NO_TRUST.format("bad"),
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client does not accept the broker's certificate (expired): replace the "
-    "file and call `rotunda reload`, or set the client's clock",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "the client refuses the version of TLS: ssl.enabled.protocols has {versions}",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client rejects the broker's certificate (expired): replace the file and "
+    "call `rotunda reload`, or correct the client's clock",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the client rejects the version of TLS: ssl.enabled.protocols is {versions}",
 }
 
 
@@ -111,7 +111,7 @@ class TlsHandshake:
         if not start:
             raise ConnectionResetError
         if self._server is None:
-            raise AuthenticationFailed("its listener has no certificate that can be used; an ERROR has said why")
+            raise AuthenticationFailed("its listener has no valid certificate; see the ERROR in the log")
         if start[:1] != _TLS_HANDSHAKE:
             raise AuthenticationFailed(describe_not_tls(start))
         kind = KernelTlsTransport if tls_kernel_transport.is_offered() else TlsTransport
@@ -135,7 +135,7 @@ class TlsHandshake:
         name = subject(der)
         user = self._server.mapping.user_of(name)
         if user is None:
-            raise AuthenticationFailed(f"no rule of ssl.principal.mapping.rules fits the certificate of {name!r}")
+            raise AuthenticationFailed(f"no match in ssl.principal.mapping.rules for the certificate of {name!r}")
         try:
             self._channel.session = pack_session(user, self._channel.peer, self._channel.reached)
         except ValueError as error:
@@ -145,8 +145,7 @@ class TlsHandshake:
     def _describe(self, error: ssl.SSLError) -> str:
         if isinstance(error, ssl.SSLCertVerificationError):
             return (
-                f"the client's certificate is not accepted: {error.verify_message}; renew it, or add its issuer to "
-                "ssl.truststore.*"
+                f"invalid client certificate: {error.verify_message}; renew it, or add its issuer to ssl.truststore.*"
             )
         reason = error.reason or str(error)
         versions = ", ".join(self._server.settings.versions) if self._server else ""

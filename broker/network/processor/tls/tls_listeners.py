@@ -113,9 +113,9 @@ class TlsListeners:
         while self._under_way:
             channel, began_ns = next(iter(self._under_way.items()))
             if now_ns - began_ns >= self._timeout_ns:
-                reason = "its TLS handshake is not done within connection.handshake.timeout.ms"
+                reason = "no completed TLS handshake within connection.handshake.timeout.ms"
             elif len(self._under_way) > self._most:
-                reason = "more TLS handshakes are under way than max.connection.handshakes, and it began first"
+                reason = "the oldest TLS handshake above max.connection.handshakes"
             else:
                 return
             del self._under_way[channel]
@@ -144,5 +144,5 @@ class TlsListeners:
             self._servers[settings.listener] = make(settings)
         except ConfigError as error:
             is_kept = settings.listener in self._servers
-            kept = "it goes on with the certificate of before" if is_kept else "it serves nobody"
+            kept = "it keeps the previous certificate" if is_kept else "it rejects all connections"
             logger.error("%s; %s", error, kept)
