@@ -22,16 +22,16 @@ NOT_SERVED: Mapping[str, str] = MappingProxyType(
         ),
         "the only broker of a cluster cannot leave it": "UnregisterBroker",
         (
-            "client metrics (KIP-714): nothing here receives them, and as in a Kafka without a plugin that does, "
-            "clients are not asked to push, whatever subscriptions there are"
+            "client metrics (KIP-714): they have no receiver; as in a Kafka without a plugin for them, clients are "
+            "not asked to push"
         ): "GetTelemetrySubscriptions PushTelemetry",
-        "share groups (KIP-932) are not built; clients use consumer groups by default": (
+        "share groups (KIP-932) are not supported; clients use consumer groups by default": (
             "ShareGroupHeartbeat ShareGroupDescribe InitializeShareGroupState "
             "ReadShareGroupState WriteShareGroupState DeleteShareGroupState ReadShareGroupStateSummary "
             "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets"
         ),
-        "there is no quorum whose voters could change": "AddRaftVoter RemoveRaftVoter",
-        "streams groups (KIP-1071) are not built; Kafka Streams uses the classic protocol by default": (
+        "no quorum, so no voters to change": "AddRaftVoter RemoveRaftVoter",
+        "streams groups (KIP-1071) are not supported; Kafka Streams uses the classic protocol by default": (
             "StreamsGroupHeartbeat StreamsGroupDescribe"
         ),
     }

@@ -109,34 +109,28 @@ def _refused(key: ApiKey, versions: tuple[int, int], note: str) -> Api:
     return _api(key, versions, REFUSALS[key], note)
 
 
-_REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
-_SESSIONS = "fetch sessions are kept by the handler of their connection, and end with that process"
-_SHARE_SESSIONS = "share sessions are kept by the handler that owns the state of the group, and end with that process"
-_SASL = (
-    "answered by processors until a client has authenticated, and when it authenticates again; else with "
-    "ILLEGAL_SASL_STATE"
-)
-_NO_AUTHORIZER = "without authorizer.class.name answered with SECURITY_DISABLED, as by any broker without an authorizer"
-_NO_TOKENS = (
-    "answered with DELEGATION_TOKEN_AUTH_DISABLED, and with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED where nobody has "
-    "authenticated"
-)
-_ONE_REPLICA = "each partition has the one replica that leads it: ELECTION_NOT_NEEDED"
-_ONE_BROKER = "to the one broker: done already; to any other: INVALID_REPLICA_ASSIGNMENT"
-_NONE_MOVES = "none is ever under way"
-_ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_FOUND"
-_QUOTAS = "an ip may be a host name; the quota of an unknown name applies to no client, and Kafka rejects it"
-_ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
+_REFUSED_PRODUCE = "0-2 are advertised for old librdkafka and rejected by closing the connection, as in Kafka"
+_SESSIONS = "fetch sessions are in the memory of their connection's handler"
+_SHARE_SESSIONS = "share sessions are in the memory of the handler that owns the group's state"
+_SASL = "served by processors during authentication and re-authentication; otherwise ILLEGAL_SASL_STATE"
+_NO_AUTHORIZER = "without authorizer.class.name SECURITY_DISABLED, as in Kafka"
+_NO_TOKENS = "DELEGATION_TOKEN_AUTH_DISABLED; for unauthenticated clients DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"
+_ONE_REPLICA = "each partition has a single replica: ELECTION_NOT_NEEDED"
+_ONE_BROKER = "to this broker: no change; to any other: INVALID_REPLICA_ASSIGNMENT"
+_NONE_MOVES = "always empty"
+_ONE_DIRECTORY = "to the only directory: no change; to any other: LOG_DIR_NOT_FOUND"
+_QUOTAS = "an ip may be a host name; the quota of an unknown name has no effect, Kafka rejects it"
+_ONE_VOTER = "this broker as leader and only voter; offsets are numbers of metadata changes"
 _FEATURES = (
-    "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.4 (33), which as in Kafka does "
-    "not go down again; the levels of eligible.leader.replicas.version, kraft.version and streams.version are stored "
-    "and have no effect"
+    "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.4 (33) and, as in Kafka, "
+    "cannot be downgraded; the levels of eligible.leader.replicas.version, kraft.version and streams.version are "
+    "stored, without effect"
 )
-_NO_TIERS = "there is no remote storage: local offsets are the log's, offsets of tiers are -1"
+_NO_TIERS = "no remote storage: local offsets are the log's, tiered offsets are -1"
 _NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
 _HAVE_SETTINGS = (
-    "topics, brokers, groups, loggers (the level of each, until the next start) and client metrics subscriptions "
-    "(stored, and sent to no client)"
+    "topics, brokers, groups, loggers (levels, until the next start) and client metrics subscriptions (stored, not "
+    "sent to clients)"
 )
 _KNOWN_SETTINGS = (
     "settings that are not described are rejected: those of share and streams groups, and unknown names, which Kafka "
@@ -147,17 +141,15 @@ _REPLACES = (
     f"loggers change by INCREMENTAL_ALTER_CONFIGS alone; {_KNOWN_SETTINGS}"
 )
 _CHANGES = f"{_HAVE_SETTINGS}; {_KNOWN_SETTINGS}"
-_NOT_REPLICATED = "replication factor 1; replicas can only be assigned to the one broker"
-_NO_ELIGIBLE = "eligible leader replicas (KIP-966): there are none without replication"
-_BROKERS_ONLY = "describes brokers; asked for controllers it answers MISMATCHED_ENDPOINT_TYPE"
+_NOT_REPLICATED = "replication factor 1; replicas can only be assigned to this broker"
+_NO_ELIGIBLE = "eligible leader replicas (KIP-966): none without replication"
+_BROKERS_ONLY = "describes brokers; for controllers MISMATCHED_ENDPOINT_TYPE"
 _CONSUMER_GROUPS = (
-    "uniform and range assignors; patterns of RE2's syntax, up to 2,000 of its instructions; groups change between "
-    "this protocol and the classic one while they have members; rack ids are described, and have no say in assignments"
+    "uniform and range assignors; patterns of up to 2,000 RE2 instructions; online migration between this protocol "
+    "and the classic one; rack ids are described, but do not affect assignments"
 )
-_RESOURCES = (
-    "topics, the broker, the loggers of the broker, groups with settings of their own, client metrics subscriptions"
-)
-_PATTERNS = "patterns up to 2,000 of RE2's instructions; fewer where there are transactional ids of more than 500 bytes"
+_RESOURCES = "topics, the broker, its loggers, groups with settings, client metrics subscriptions"
+_PATTERNS = "patterns of up to 2,000 RE2 instructions; fewer with transactional ids of more than 500 bytes"
 
 API_TABLE: tuple[Api, ...] = (
     _hot(ApiKey.PRODUCE, (3, 13), 0, _REFUSED_PRODUCE),
@@ -203,7 +195,7 @@ API_TABLE: tuple[Api, ...] = (
     _api(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
     _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES),
     _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
-    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, _NONE_MOVES),
     _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
     _api(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS),
     _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials),

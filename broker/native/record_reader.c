@@ -1,12 +1,12 @@
-/* Reads records, so many at a time: whole ones for consumers and replays, and those that compaction looks at.
+/* Reads a number of records: whole ones for consumers and replays, and the parts needed by compaction.
  *
  * Twins: iterate_records in broker/protocol/record_reader.py, raw_records in broker/cleaner/raw_records.py. Reading ends
- * before the first record that is not whole, or not in order; the twin reads that one and raises what is to be raised.
+ * before the first record that is incomplete or out of order; the twin reads that one and raises its error.
  */
 
 #include "varint.h"
 
-/* The type of a record, a named tuple, and what the header of its batch says. */
+/* The type of a record, a named tuple, and values of its batch header. */
 typedef struct {
     PyTypeObject *type;
     int64_t base_offset;
@@ -16,10 +16,10 @@ typedef struct {
     bool has_append_time;
 } Batch;
 
-/* What is made of a record: all of it, what compaction looks at, or its time and offset. */
+/* The kind of result: a whole record, the parts for compaction, or time and offset. */
 typedef enum { WHOLE, RAW, TIME } Kind;
 
-/* A record before anything is made of it: from its length to its end, and the places in it. */
+/* A record before it is converted: its start and end, and the positions in it. */
 typedef struct {
     const uint8_t *start;
     const uint8_t *rest;
@@ -28,7 +28,7 @@ typedef struct {
     int64_t offset_delta;
 } Place;
 
-/* Makes a record of its type; takes over the reference to the fields, which may be NULL. */
+/* Makes a record of its type; steals the reference to the fields, which may be NULL. */
 static PyObject *new_record(PyTypeObject *type, PyObject *fields)
 {
     if (fields == NULL)
@@ -57,7 +57,7 @@ static bool find_record(Cursor *cursor, int64_t last_offset_delta, Place *place)
         && place->offset_delta <= last_offset_delta;
 }
 
-/* Finds a field behind its length. False if it is not whole; null has no bytes. */
+/* Finds a field after its length. False if it is incomplete; null has no bytes. */
 static bool find_field(Cursor *cursor, const uint8_t **bytes, int64_t *size)
 {
     if (!read_varint(cursor, size) || *size > cursor->end - cursor->at)
@@ -132,7 +132,7 @@ static PyObject *read_record(Cursor *cursor, const Batch *batch)
             field_bytes(value, value_size), headers));
 }
 
-/* Reads a record as compaction looks at it. NULL without an exception if it is not one. Twin: raw_records. */
+/* Reads the parts of a record for compaction. NULL without an exception if it is not one. Twin: raw_records. */
 static PyObject *read_raw_record(Cursor *cursor, const Batch *batch, const uint8_t *data)
 {
     Place place;
@@ -157,7 +157,7 @@ static PyObject *read_time(Cursor *cursor, const Batch *batch)
     return Py_BuildValue("LL", (long long)time, (long long)offset);
 }
 
-/* Reads the next record as what it is wanted. */
+/* Reads the next record as the requested kind. */
 static PyObject *read_kind(Cursor *cursor, const Batch *batch, const uint8_t *data, Kind kind)
 {
     switch (kind) {
@@ -170,7 +170,7 @@ static PyObject *read_kind(Cursor *cursor, const Batch *batch, const uint8_t *da
     }
 }
 
-/* Reads records from a place on; returns (records, the place behind them). */
+/* Reads records from a position; returns (records, the position after them). */
 static PyObject *read_list(const Py_buffer *data, Py_ssize_t at, Py_ssize_t most, const Batch *batch, Kind kind)
 {
     const uint8_t *bytes = data->buf, *end = bytes + data->len;
@@ -185,7 +185,7 @@ static PyObject *read_list(const Py_buffer *data, Py_ssize_t at, Py_ssize_t most
         PyObject *record = read_kind(&cursor, batch, bytes, kind);
         if (record == NULL)
             break;
-        /* Not all of it is looked at. */
+        /* Only part of it is examined. */
         at = cursor.end - bytes;
         int failed = PyList_Append(records, record);
         Py_DECREF(record);

@@ -8,7 +8,7 @@
 
 enum { PENDING = -1, RIGHT = 0, WRONG = 1 };
 
-/* The budget of a step: so many records, or headers of records; about a millisecond. */
+/* The budget of a step in records or headers of records; about a millisecond. */
 #define RECORDS_AT_ONCE 65536
 #define BATCH_HEADER_BYTES 61
 #define NO_TIMESTAMP (-1)
@@ -27,7 +27,7 @@ typedef struct {
     bool is_keyed;
 } Walk;
 
-/* Moves behind a field: its length, then as many bytes; a negative length is null. */
+/* Skips a field: its length, then as many bytes; a negative length is null. */
 static inline bool skip_field(Cursor *cursor, int64_t *length)
 {
     if (!read_varint(cursor, length) || *length > cursor->end - cursor->at)
@@ -60,7 +60,7 @@ static inline bool begin_record(Walk *walk, Cursor *cursor, const uint8_t *data)
     return true;
 }
 
-/* Moves behind headers, as far as the budget goes. Twin: _behind_headers. */
+/* Skips headers, within the budget. Twin: _behind_headers. */
 static inline bool skip_headers(Walk *walk, Cursor *cursor, int64_t *budget)
 {
     int64_t key, value;
@@ -103,7 +103,7 @@ static Walk new_walk(int64_t count, bool is_keyed)
     return (Walk){.count = count, .least_delta = FAR, .largest_delta = -FAR, .is_keyed = is_keyed};
 }
 
-/* Returns whether records are what their header claims. Twin: is_as_claimed, behind its checks. */
+/* Returns whether records match their header. Twin: is_as_claimed, after its checks. */
 static bool has_claimed_records(const Py_buffer *batch, int64_t count, int64_t base_timestamp, int64_t max_timestamp)
 {
     Py_ssize_t header_bytes = batch->len < BATCH_HEADER_BYTES ? batch->len : BATCH_HEADER_BYTES;

@@ -142,7 +142,7 @@ def test_a_damaged_batch_is_named_once_and_its_partition_compacted(
     assert partitions.upkeep.compact_dirtiest()
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert line.startswith("t-0: 1 batches cannot be read and were not compacted")
-    assert line.endswith("1, the first at offset 0: its checksum is wrong")
+    assert line.endswith("the first at offset 0: its checksum is wrong")
 
 
 def test_a_cleaner_goes_on_from_where_the_one_before_it_has_come(tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def test_offsets_that_are_gone_are_said(broker: BrokerProcess, topic: str) -> No
         (("{topic}", "-f", "%x"), 2, "%x in the format '%x' is none of"),
         (("{topic}", "--group", "g", "-p", "0"), 2, "--group and --partition exclude each other"),
         (("{topic}", "-X", "fetch.min.bytes=1"), 2, "-X fetch.min.bytes has no effect"),
-        (("^(", "-q"), 2, "^( is no regular expression"),
+        (("^(", "-q"), 2, "invalid regular expression ^("),
     ],
 )
 def test_what_cannot_be_read_is_said(

@@ -104,7 +104,7 @@ def test_ports_that_are_no_broker(broker: BrokerProcess, closed: str) -> None:
     assert "is not open" in failed(findings("--bootstrap", closed, code=1))
     page = broker.status()["status_url"].removeprefix("http://").rstrip("/")
     assert "speaks HTTP" in failed(findings("--bootstrap", page, "--timeout", "60", code=1))
-    assert "is not known here" in failed(findings("--bootstrap", "nobody.invalid:9092", code=1))
+    assert "unknown host name" in failed(findings("--bootstrap", "nobody.invalid:9092", code=1))
     several = findings("--bootstrap", f"{closed},{broker.bootstrap}", code=1)
     assert [each["level"] for each in several][:2] == ["fail", "ok"]
 

@@ -187,7 +187,7 @@ def test_a_record_that_is_refused_is_named(broker: BrokerProcess, topic: str) ->
         (("{topic}", "-p", "same"), 2, "-p same needs --json"),
         (("{topic}", "--json", "-K", ":"), 2, "--json excludes -K"),
         (("{topic}", "-D", ""), 2, "invalid -D or -K: empty"),
-        (("{topic}", "-X", "linger.sm=1"), 2, "linger.sm is no setting of a producer (did you mean linger.ms?)"),
+        (("{topic}", "-X", "linger.sm=1"), 2, "unknown setting linger.sm (did you mean linger.ms?)"),
         (("{topic}", "-X", "linger.ms"), 2, "--property"),
         (("{topic}", "--acks", "0", "--transactional-id", "t"), 2, "acks=all"),
         (("a b",), 1, "line 1 was not written: INVALID_TOPIC_EXCEPTION"),

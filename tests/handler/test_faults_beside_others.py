@@ -133,7 +133,7 @@ def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
     stepped.turn(0)
     stepped.drain()
     assert [each.answer.kind for each in sent] == [CLOSE_CONNECTION] * 2
-    assert "commit of offsets" in caplog.text
+    assert "an offset commit" in caplog.text
 
 
 def test_what_was_answered_before_a_fault_of_the_turn_goes_out(

@@ -120,7 +120,7 @@ def test_the_controller_outlives_a_request_that_kills_it(
     assert is_dropped(poison)
     [line] = lines(caplog)
     assert "CreateTopics version 2" in line
-    assert "has ended the controller 2 times" in line
+    assert "has killed the controller 2 times" in line
 
 
 def test_a_part_that_kills_its_owner_closes_the_connection_at_its_taker(
@@ -142,7 +142,7 @@ def test_a_part_that_kills_its_owner_closes_the_connection_at_its_taker(
     refused, closed = sorted(lines(caplog), key=len)
     assert refused == "a part of a Produce from handler 0 has killed handler 1 2 times; it is rejected"
     assert "Produce version 7 of client 'test'" in closed
-    assert "has ended handler 1 2 times" in closed
+    assert "has killed handler 1 2 times" in closed
     assert all(stepped.released(0, target) for target in range(2))
 
 

@@ -158,7 +158,7 @@ def test_a_record_that_is_refused_after_an_error_has_one_outcome(broker, topic) 
 @pytest.mark.parametrize(
     ("place", "group", "said"),
     [
-        (5, ConsumerGroupMetadata("g"), "give an OffsetAndMetadata"),
+        (5, ConsumerGroupMetadata("g"), "expected an OffsetAndMetadata"),
         (OffsetAndMetadata(-1), ConsumerGroupMetadata("g"), "offset -1"),
         (OffsetAndMetadata(1 << 63), ConsumerGroupMetadata("g"), "offset 9223372036854775808"),
         (OffsetAndMetadata(5, None), ConsumerGroupMetadata("g"), "metadata"),

@@ -1,11 +1,11 @@
-// Requests by API: how many, how long they take, and where the mean of that goes.
+// Requests by API: rate, duration, and the mean by phase.
 import { micros, short } from "./format.js";
 import { ORDER, PHASES, bar, longestWork } from "./phases.js";
 import { Table } from "./table.js";
 
 const means = (api) => ORDER.map((phase) => api.mean_us[phase] ?? 0);
 
-// Returns what draws the facts of APIs; `phases` are those with a column of their own.
+// Returns a function that draws the facts of APIs; `phases` have columns of their own.
 export function apiTable(caption, phases) {
   let longest = 0;
   const table = new Table("apis", {

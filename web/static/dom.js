@@ -1,5 +1,5 @@
-// Elements from plain calls. Text is always set as text, so a name can never become markup; what cannot be seen in it,
-// such as a change of the writing direction, is shown by its number, so that a name cannot garble its surroundings.
+// Creates elements. Text is always set as text, so that a name cannot become markup. Invisible characters, such as a
+// change of the writing direction, are shown by their number, so that a name cannot garble its surroundings.
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu;
 
 export function plain(text) {

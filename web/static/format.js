@@ -1,4 +1,4 @@
-// Numbers and times as people read them. A value that is not known is a dash, never 0.
+// Formats numbers and times. An unknown value is a dash, never 0.
 export const DASH = "–";
 
 export function number(value) {

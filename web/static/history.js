@@ -1,4 +1,4 @@
-// The last minutes of a few values, kept in this tab so that a change of screen does not forget them.
+// The last minutes of a few values, kept in this tab over a change of screen.
 const KEPT_MS = 5 * 60 * 1000;
 const LEAST_MS = 60 * 1000;
 const PREFIX = "history:";
@@ -24,10 +24,10 @@ export function remember(name, timeMs, value) {
 window.addEventListener("pagehide", () => {
   try {
     for (const [name, points] of series) sessionStorage.setItem(PREFIX + name, JSON.stringify(points));
-  } catch { /* full or forbidden: the next screen begins anew */ }
+  } catch { /* full or forbidden: the next screen starts without history */ }
 });
 
-// Draws a series over what is kept of it, a minute at least; the scale begins at 0, and a gap stays a gap.
+// Draws the kept part of a series, at least a minute; the scale begins at 0, and gaps are shown.
 export function spark(canvas, points, nowMs) {
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.clientWidth, height = canvas.clientHeight;

@@ -1,11 +1,11 @@
-// Where the parts of the picture stand: side by side if there is room, else one below the other.
+// Places of the parts of the picture: side by side if there is room, else one below the other.
 const GAP = 12, TOP = 24, TITLE = 26, LOWER = 44;
 const MOST = 8;
 const LEAST_ACROSS = 760;
 
 export const LANE = 36;
 
-// Everything is {x, y, width, height}; `brief`: one line of text is all there is room for.
+// Everything is {x, y, width, height}; `brief`: there is room for one line of text only.
 export function layout(facts, room) {
   return room < LEAST_ACROSS ? stacked(facts, Math.max(room, 280)) : across(facts, room);
 }

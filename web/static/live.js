@@ -1,9 +1,9 @@
-// The stream of one screen: paused by its button, ended while the tab is hidden, and grey when nothing comes.
+// The event stream of a screen: paused by its button, closed while the tab is hidden, grey without events.
 import { plain } from "./dom.js";
 import { clock } from "./format.js";
 import { remember } from "./history.js";
 
-// Remembered on every screen, so that the overview has no gaps.
+// Kept on every screen, so that the overview has no gaps.
 const SERIES = [["requests", "requests_per_s"], ["records", "records_per_s"], ["in", "bytes_in_per_s"], ["out", "bytes_out_per_s"], ["errors", "errors_per_s"], ["connections", "connections"], ["log", "log_bytes"]];
 
 const STALE_MS = 4000;
@@ -27,7 +27,7 @@ export function follow(draw) {
   decide();
 }
 
-// Draws the latest facts again, after a choice that changes what is shown of them.
+// Draws the latest facts again, after a change of a display option.
 export function redraw() {
   if (state.latest) state.draw(state.latest);
 }
@@ -45,7 +45,7 @@ function open() {
   state.source.addEventListener("error", () => {
     state.lost = true;
     showAge();
-    // A server that refused is asked again; the browser itself does so only after a broken connection.
+    // Retry after a rejection; the browser itself retries only after a broken connection.
     if (state.source?.readyState === EventSource.CLOSED) {
       close();
       poll();
@@ -53,12 +53,12 @@ function open() {
   });
 }
 
-// Shows the facts once where there is no room for another stream, and tries for a stream again a little later.
+// Shows the facts once if there are too many streams, and retries the stream later.
 async function poll() {
   try {
     const answer = await fetch(`view/${document.body.dataset.screen}`);
     if (answer.ok && !state.paused && !document.hidden) take(await answer.json());
-  } catch { /* No answer either: said already. */ }
+  } catch { /* No response either: shown already. */ }
   setTimeout(decide, state.lost ? 1000 : 2000);
 }
 
@@ -98,7 +98,7 @@ function showAge() {
   const age = Date.now() - state.arrived;
   const stale = state.arrived > 0 && age > STALE_MS;
   document.body.classList.toggle("stale", stale);
-  // Whether it was ready says nothing of the present. After a pause it has to be given the time to answer.
+  // An old state is not valid any more. After a pause wait for a response first.
   const asked = Date.now() - Math.max(state.arrived, state.opened) <= STALE_MS && !state.lost;
   if (stale && state.paused) showState("Paused", "none");
   else if (stale) showState(asked ? "Asking" : "No answer", asked ? "none" : "bad");

@@ -1,16 +1,16 @@
-// The phases of a request as one stacked bar: where its time went.
+// The phases of a request as one stacked bar.
 import { h, svg } from "./dom.js";
 import { micros } from "./format.js";
 
 export const PHASES = ["queue", "handler", "waiting", "response queue", "send"];
 
-// What metrics and the request log call them.
+// Their names in metrics and the request log.
 export const ORDER = ["queue", "local", "remote", "response_queue", "send"];
 
 const WAITING = ORDER.indexOf("remote");
 
-// What a bar as wide as it can be stands for: what a fetch waits for data, or a member for its group, is no slowness, so
-// a few long waits must not flatten the others.
+// The time of the widest bar. Waits of a fetch for data, or of a member for its group, are not slow requests, so a few
+// long ones must not flatten the others.
 export function longestWork(all) {
   return Math.max(...all.map((phases) => phases.reduce((sum, each) => sum + each, 0) - phases[WAITING]), 0);
 }

@@ -1,4 +1,4 @@
-// The picture of the broker: a request goes from left to right, its answer back through the same rings.
+// The picture of the broker: requests move from left to right, responses back through the same rings.
 import { svg } from "./dom.js";
 import { bytes, number, percent, short } from "./format.js";
 import { LANE, layout } from "./layout.js";
@@ -7,7 +7,7 @@ const PADDING = 28;
 const LABEL = 58, FIGURES = 96;
 const LONGEST_NAMES = 16;
 
-// What is there at all is seen.
+// Any value above 0 is visible.
 const LEAST_FILL = 3;
 
 export function draw(holder, facts) {
@@ -93,7 +93,7 @@ function named(listeners) {
   return names.length > LONGEST_NAMES ? { text: `${listeners.length} listeners`, help: names } : names;
 }
 
-// The arena; and what else is kept for clients, if anything is.
+// The arena, and other memory kept for clients, if any.
 function memory(p, facts) {
   const arena = `arena ${percent(p.arena_bytes ? p.arena_used_bytes / p.arena_bytes : null)}`;
   const kept = p.requests_kept_bytes + p.answers_unwritten_bytes;

@@ -1,11 +1,11 @@
-// A report's chart and tables as elements: what a job wrote, which knows nothing of this page.
+// A report's chart and tables as elements. The job that wrote them does not know this page.
 import { h, plain } from "./dom.js";
 import { DASH, bytes, micros, percent } from "./format.js";
 import { Table } from "./table.js";
 
-// What jobs call things, and what this page calls them.
+// Terms of jobs, and the terms of this page.
 const TITLES = { requestApiKeyName: "API", requestApiKey: "API key", requestApiVersion: "version", clientId: "client", errorName: "error", p999Us: "p99.9" };
-// A column's name says what its numbers are.
+// The name of a column determines its unit.
 const KINDS = [
   [/Us$/, micros],
   [/Ms$/, (value) => micros(value * 1e3)],
@@ -17,7 +17,7 @@ const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)$/;
 
 export function title(name) {
   if (TITLES[name]) return TITLES[name];
-  // The numbers have their unit with them.
+  // The numbers include their unit.
   const words = name.replace(/(Us|Ms)$/, "").replace(/PerS$/, " /s");
   return words.replace(/([a-z\d])([A-Z])/g, (_, before, after) => `${before} ${after.toLowerCase()}`);
 }
@@ -32,7 +32,7 @@ export function cell(name, value) {
   if (value === null) return DASH;
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") return (KINDS.find(([end]) => end.test(name))?.[1] ?? amount)(value);
-  // In the reader's zone, as all times of the page; Sweden writes them as ISO does.
+  // In the browser's time zone, like all times of the page; Sweden's format is that of ISO.
   return TIME.test(value) ? new Date(value).toLocaleString("sv-SE") : value;
 }
 
@@ -51,7 +51,7 @@ export function table({ name, columns, rows }) {
   return holder;
 }
 
-// Names stand on one line, sentences have room.
+// Names are not wrapped, sentences are.
 function width(column, rows, place) {
   return rows.every((row) => String(cell(column, row[place])).length <= MOST_ON_A_LINE) ? "tight" : "long";
 }

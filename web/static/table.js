@@ -1,4 +1,4 @@
-// A real table: sorted by the buttons in its headers, rows kept by key so that focus and selection outlive an update.
+// A table, sorted by the buttons in its headers. Rows are kept by key, so that focus and selection survive an update.
 import { h, plain } from "./dom.js";
 
 const MOST_ROWS = 500;
@@ -52,7 +52,7 @@ export class Table {
     const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
     visible.forEach((row, index) => {
       let key = String(this.key(row));
-      // Two things that look the same are two rows.
+      // Equal keys are separate rows.
       while (kept.has(key)) key += "+";
       const element = this.row(key, row);
       kept.set(key, element);
@@ -60,7 +60,7 @@ export class Table {
     });
     while (this.body.children.length > visible.length) this.body.lastChild.remove();
     this.shown = kept;
-    // A row that has moved has lost the focus on its way.
+    // Moving a row loses the focus.
     if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
     this.count.textContent = this.rows.length ? this.rows.length.toLocaleString("en-US") : "";
     this.table.tHead.hidden = this.rows.length === 0;
@@ -81,7 +81,7 @@ export class Table {
         old.className = classes(column, row);
         return;
       }
-      // A cell that has the focus is left as it is, but for whether what its button opens is open.
+      // A focused cell is not replaced; only the state of its button is updated.
       if (old?.contains(document.activeElement)) {
         const open = shown.getAttribute?.("aria-expanded");
         if (open) old.firstElementChild.setAttribute("aria-expanded", open);
@@ -98,7 +98,7 @@ export class Table {
   compare(a, b) {
     const one = this.sorted.value(a), other = this.sorted.value(b);
     if (one === other) return 0;
-    // What is not known comes last, whichever way.
+    // Unknown values are last in both orders.
     if (one === null || one === undefined) return 1;
     if (other === null || other === undefined) return -1;
     const order = typeof one === "string" ? one.localeCompare(other, "en", { numeric: true }) : one - other;

@@ -1,4 +1,4 @@
-// Sets the theme before anything is drawn; a choice made here beats the system's.
+// Sets the theme before the first drawing; a choice made here overrides the system's.
 (() => {
   let chosen = null;
   try { chosen = localStorage.getItem("theme"); } catch { /* storage may be forbidden */ }

@@ -1,4 +1,4 @@
-// A row of totals, each with its last minutes.
+// A row of totals, each with a history of minutes.
 import { h } from "./dom.js";
 import { remember, spark } from "./history.js";
 

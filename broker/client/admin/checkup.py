@@ -103,9 +103,9 @@ class Checkup:
         wants_tls = self._access.is_encrypted
         found = spoken(host, port, timeout_s, first=TLS if wants_tls else KAFKA)
         if found == HTTP:
-            yield Finding(FAIL, "protocol", f"{address} speaks HTTP, as the status page does: name the Kafka port")
+            yield Finding(FAIL, "protocol", f"{address} speaks HTTP, like the status page: use the Kafka port")
         elif found is None:
-            yield Finding(FAIL, "protocol", f"{address} speaks neither Kafka's protocol nor TLS: name the Kafka port")
+            yield Finding(FAIL, "protocol", f"{address} speaks neither Kafka's protocol nor TLS: use the Kafka port")
         elif (found == TLS) != wants_tls:
             what = "TLS" if found == TLS else "plain text"
             yield Finding(
@@ -153,7 +153,7 @@ class Checkup:
             return Finding(FAIL, "mechanism", text)
         if code == ErrorCode.ILLEGAL_SASL_STATE:
             plain = _without_sasl(self._access).protocol
-            return Finding(FAIL, "mechanism", f"the port asks nobody who they are: set security.protocol={plain}")
+            return Finding(FAIL, "mechanism", f"the port has no authentication: set security.protocol={plain}")
         try:
             check(answer)
             _exchange_tokens(client, self._access)
@@ -194,14 +194,14 @@ class Checkup:
             partition = answer.topics[0].partitions[0]
             told_ms = max(int(each.last_caught_up_timestamp) for each in partition.current_voters)
         except (ApiError, RotundaError, AttributeError, IndexError, ValueError):
-            return Finding(UNKNOWN, "clock", "not told: it takes the right to describe the cluster")
+            return Finding(UNKNOWN, "clock", "unknown: needs DESCRIBE on the cluster")
         if told_ms <= 0:
-            return Finding(UNKNOWN, "clock", "not told by this broker")
+            return Finding(UNKNOWN, "clock", "not reported by this broker")
         ahead_s = (told_ms - self._wanted.now_ms) / 1000
         if abs(ahead_s) * 1000 > _MOST_SKEW_MS:
             direction = "ahead of" if ahead_s > 0 else "behind"
             text = f"the broker's is {abs(ahead_s):.0f} s {direction} this machine's: set both by NTP"
-            return Finding(WARN, "clock", f"{text}; certificates, tokens and records go by it")
+            return Finding(WARN, "clock", f"{text}; certificates, tokens and timestamps depend on it")
         return Finding(OK, "clock", "the broker's and this machine's agree")
 
     def _rights(self, client: BlockingClient, metadata: Any) -> Iterator[Finding]:
@@ -224,7 +224,7 @@ class Checkup:
         remedy = f"rotunda acl add --allow-principal {whose} --operation all --topic {name}"
         if int(found.error_code):
             if int(found.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                return Finding(FAIL, "acl", f"topic {name}: {whose} may not even see it: {remedy}")
+                return Finding(FAIL, "acl", f"topic {name}: {whose} may not describe it: {remedy}")
             return Finding(FAIL, "acl", f"topic {name}: {name_of(int(found.error_code))}: create it")
         operations = int(found.topic_authorized_operations)
         if not operations & (1 << _READ | 1 << _WRITE):
@@ -244,7 +244,7 @@ class Checkup:
             return Finding(FAIL, "acl", f"group {name}: {whose} may not read: {remedy}")
         if code in _NOT_YET:
             return Finding(
-                UNKNOWN, "acl", f"group {name}: not told ({name_of(code)}): no group has committed yet, or ask again"
+                UNKNOWN, "acl", f"group {name}: unknown ({name_of(code)}): no group has committed yet, or retry"
             )
         if code:
             return Finding(FAIL, "acl", f"group {name}: {name_of(code)}")
@@ -255,12 +255,12 @@ class Checkup:
         if isinstance(failure, ApiError):
             return Finding(FAIL, "Kafka", f"{address}: {name_of(failure.code)} {failure.message or ''}".rstrip())
         if self._access.context is not None and not self._access.has_certificate and _wants_certificate(failure):
-            text = "asks for a client's certificate: set ssl.keystore.location (rotunda tls init --client makes one)"
+            text = "needs a client certificate: set ssl.keystore.location (create one with rotunda tls init --client)"
             return Finding(FAIL, "TLS", f"{address} {text}")
         offered = self._mechanisms(address, self._access) if not self._access.authenticates else None
         if offered:
             protocol = "SASL_SSL" if self._access.is_encrypted else "SASL_PLAINTEXT"
-            text = f"asks who the client is: set security.protocol={protocol}, sasl.mechanism to one of"
+            text = f"needs authentication: set security.protocol={protocol}, sasl.mechanism to one of"
             return Finding(FAIL, "authentication", f"{address} {text} {', '.join(offered)}, and a user")
         return Finding(FAIL, "Kafka", f"{address}: {failure}; the broker's log has the cause")
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _LIMITS: Final = FetchLimits(0, 0, 1 << 23, 1 << 17)
 _MOST_ANSWERS: Final = 1000
-NO_PARTITION: Final = "the partition does not exist any more"
+NO_PARTITION: Final = "the partition no longer exists"
 BEYOND_END: Final = (
-    "the committed offset is beyond the log end: the topic was made anew or cut, and its consumer will start over"
+    "the committed offset is beyond the log end: the topic was recreated or truncated, its consumer will start over"
 )
 BEYOND_STABLE: Final = "the committed offset is beyond the last stable offset: nothing to read until it moves on"
 EXPIRED: Final = "the records at {} to {} are deleted unread; lag counts from the log start"
-NO_RECORDS: Final = "the offsets left hold no records to read (transaction markers, aborted or compacted records)"
+NO_RECORDS: Final = "the remaining offsets have no records to read (transaction markers, aborted or compacted records)"
 FUTURE: Final = "the oldest unread record has a time in the future"
 NO_TIME: Final = "the oldest unread record has no time"
 NOT_READ: Final = "the oldest unread record could not be read ({})"
@@ -53,7 +53,7 @@ class Unread(NamedTuple):
 
 NOTHING: Final = Unread(None)
 """There is no record in the span: only markers, aborted records, or offsets that compaction emptied."""
-_GIVEN_UP: Final = Unread(None, f"not among the first {_MOST_ANSWERS} answers")
+_GIVEN_UP: Final = Unread(None, f"not among the first {_MOST_ANSWERS} responses")
 
 
 def oldest_unread(

@@ -43,7 +43,7 @@ def host_port(address: str) -> tuple[str, int]:
     """Parse host:port. Raises Unreachable."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
-        raise Unreachable(f"{address!r} is no HOST:PORT: correct bootstrap.servers")
+        raise Unreachable(f"invalid address {address!r}: expected HOST:PORT in bootstrap.servers")
     return host.strip("[]"), int(port)
 
 
@@ -54,7 +54,7 @@ def reach(host: str, port: int, timeout_s: float) -> str:
     except (OSError, UnicodeError) as failure:
         because = failure.strerror if isinstance(failure, OSError) else failure
         raise Unreachable(
-            f"the name {host} is not known here ({because}): correct it, or add it to DNS or /etc/hosts"
+            f"unknown host name {host} ({because}): correct it, or add it to DNS or /etc/hosts"
         ) from failure
     last: OSError | None = None
     for family, kind, protocol, _, address in found:
@@ -71,10 +71,10 @@ def reach(host: str, port: int, timeout_s: float) -> str:
 
 def _why(failure: OSError | None, host: str, timeout_s: float) -> str:
     if isinstance(failure, TimeoutError):
-        return f"does not answer in {timeout_s:g} s: let the firewall pass it, or name an address of this network"
+        return f"does not respond in {timeout_s:g} s: open the firewall, or use an address of this network"
     if failure is not None and failure.errno == errno.ECONNREFUSED:
-        where = "this machine itself" if _is_loopback(host) else host
-        return f"is not open on {where}: start the broker, or correct the port (its listeners say where it listens)"
+        where = "this machine" if _is_loopback(host) else host
+        return f"is not open on {where}: start the broker, or correct the port (see its listeners)"
     return f"cannot be reached ({failure}): correct the address, or the network's routes"
 
 
@@ -137,7 +137,7 @@ def certificate_findings(
     host: str, port: int, context: ssl.SSLContext, timeout_s: float, now_ms: int
 ) -> Iterator[Finding]:
     """Yield findings about a port's certificate: dates, names, and whether the client trusts it."""
-    from cryptography import x509  # noqa: PLC0415 - only those who speak TLS pay for it
+    from cryptography import x509  # noqa: PLC0415 - only TLS needs it
 
     try:
         certificate = x509.load_der_x509_certificate(_certificate(host, port, timeout_s))
@@ -149,7 +149,7 @@ def certificate_findings(
     if now > end:
         yield Finding(FAIL, "certificate", f"expired on {end:%Y-%m-%d %H:%M} UTC: replace it, then `rotunda reload`")
     elif now < begin:
-        text = f"holds from {begin:%Y-%m-%d %H:%M} UTC only: set this machine's clock, or make it anew"
+        text = f"is valid from {begin:%Y-%m-%d %H:%M} UTC only: correct this machine's clock, or renew it"
         yield Finding(FAIL, "certificate", text)
     elif now > end - _SOON:
         days = (end - now).days
@@ -157,7 +157,7 @@ def certificate_findings(
             WARN, "certificate", f"expires in {days} days, on {end:%Y-%m-%d}: replace it, then `rotunda reload`"
         )
     else:
-        yield Finding(OK, "certificate", f"holds until {end:%Y-%m-%d}")
+        yield Finding(OK, "certificate", f"is valid until {end:%Y-%m-%d}")
     yield _trust(host, port, context, timeout_s, certificate)
 
 
@@ -169,9 +169,7 @@ def _trust(host: str, port: int, context: ssl.SSLContext, timeout_s: float, cert
             context.wrap_socket(connection, server_hostname=host).close()
     except ssl.SSLCertVerificationError as failure:
         if failure.verify_code in _WRONG_NAME:
-            text = (
-                f"is for {_names(certificate)}, not for {host}: use one of these names, or make one with --host {host}"
-            )
+            text = f"is for {_names(certificate)}, not for {host}: use one of these, or create one with --host {host}"
             return Finding(FAIL, "certificate", text)
         issuer = getattr(certificate, "issuer", None)
         who = issuer.rfc4514_string() if issuer is not None else "nobody"
@@ -182,10 +180,10 @@ def _trust(host: str, port: int, context: ssl.SSLContext, timeout_s: float, cert
     finally:
         context.verify_flags = before
     if context.verify_mode == ssl.CERT_NONE:
-        return Finding(WARN, "certificate", "is not checked: remove enable.ssl.certificate.verification=false")
+        return Finding(WARN, "certificate", "is not verified: remove enable.ssl.certificate.verification=false")
     if not context.check_hostname:
         return Finding(
-            WARN, "certificate", "is trusted, its name not looked at: remove the empty identification algorithm"
+            WARN, "certificate", "is trusted, its name is not verified: remove the empty identification algorithm"
         )
     return Finding(OK, "certificate", f"is trusted, and for {host}")
 

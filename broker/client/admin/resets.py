@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rotunda.broker.client.network.blocking_client import BlockingClient
     from rotunda.broker.client.topic_partition import TopicPartition
 
-NO_PARTITION: Final = "the partition does not exist; left as it is"
+NO_PARTITION: Final = "the partition does not exist; not changed"
 ABOVE_LATEST: Final = "offset {} is higher than the latest offset; set to that"
 BELOW_EARLIEST: Final = "offset {} is lower than the earliest offset; set to that"
 NO_SUCH_TIME: Final = "no record of that time or later; set to the latest offset"
@@ -71,7 +71,7 @@ def plan(
     unshiftable = [each for each in sorted(bounds) if goal is Goal.SHIFT and each not in committed]
     if unshiftable:
         named = ", ".join(f"{each.topic}-{each.partition}" for each in unshiftable)
-        raise RotundaError(f"cannot shift {named}: the group has committed nothing there; use another goal")
+        raise RotundaError(f"cannot shift {named}: the group has no committed offset there; use another option")
     timed = offsets.at_time(client, bounds, number) if goal is Goal.TIME else {}
     resets = []
     for each in sorted(partitions):

@@ -125,7 +125,7 @@ class Fetcher:
     def _leader(self, partition: TopicPartition) -> int:
         leader_id = self._client.leaders.get(partition)
         if leader_id is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}-{partition.partition} is gone")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}-{partition.partition} was deleted")
         return leader_id
 
     def _take(self, leader_id: int, answer: Any) -> Iterator[Fetched]:
@@ -149,7 +149,7 @@ class Fetcher:
                 continue
             if not crc_ok(batch, header):
                 where = f"{partition.topic}-{partition.partition} at offset {header.base_offset}"
-                raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch of {where} has another checksum than its bytes")
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"corrupt batch of {where}: wrong checksum")
             if not aborted.hides(header, batch):
                 for record in self._wanted(partition, batch):
                     yield Fetched(partition, leader_id, header.is_log_append_time, record)
@@ -199,7 +199,7 @@ class Fetcher:
         inside = held.start if was < held.start else min(was, held.end)
         self.positions[partition] = inside
         where = f"{partition.topic}-{partition.partition}"
-        self._note(f"{where} has no offset {was}: it holds {held.start} to below {held.end}; going on at {inside}")
+        self._note(f"{where} has no offset {was}, only {held.start} to below {held.end}; continuing at {inside}")
 
     def _look_again(self, problem: Exception) -> None:
         """Pause and refresh the leaders; raise the problem if it has persisted."""

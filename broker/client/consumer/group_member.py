@@ -184,7 +184,7 @@ class GroupMember:
         check(answer)
         own = assigned_partitions(bytes(answer.assignment))
         if own is None:
-            raise RotundaError(f"group {self._group}: its leader has given this member something unreadable")
+            raise RotundaError(f"group {self._group}: invalid assignment from its leader")
         # The assignment may contain topics that are new to this member.
         self._client.look({each.topic for each in own})
         return own

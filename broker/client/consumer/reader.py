@@ -158,7 +158,7 @@ def matching(client: BlockingClient, wanted: Iterable[str]) -> list[str]:
         _raise_problem(client, name, problems.get(name, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)))
     found.update(names)
     if not found:
-        raise RotundaError(f"no topic matches {' '.join(wanted)}; `rotunda topic list` prints them all")
+        raise RotundaError(f"no topic matches {' '.join(wanted)}; see `rotunda topic list`")
     return sorted(found)
 
 
@@ -166,7 +166,7 @@ def _expression(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as failure:
-        raise UsageError(f"{text} is no regular expression: {failure}") from failure
+        raise UsageError(f"invalid regular expression {text}: {failure}") from failure
 
 
 def _raise_problem(client: BlockingClient, name: str, problem: ApiError | None) -> None:
@@ -176,6 +176,6 @@ def _raise_problem(client: BlockingClient, name: str, problem: ApiError | None) 
         from difflib import get_close_matches  # noqa: PLC0415 - only for a complaint
 
         near = get_close_matches(name, list(client.look(None)), 1)
-        hint = f"; did you mean {near[0]}?" if near else "; `rotunda topic list` prints those that there are"
+        hint = f"; did you mean {near[0]}?" if near else "; see `rotunda topic list`"
         raise RotundaError(f"unknown topic {name}{hint}")
     raise ApiError(problem.code, problem.message or f"topic {name}")

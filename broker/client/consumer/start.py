@@ -94,7 +94,7 @@ def spans(
         times = at_time(client, led, start.number, leader_id) if start.kind == TIME else {}
         for each in led:
             if each not in held:
-                raise RotundaError(f"{each.topic} has no partition {each.partition} any more")
+                raise RotundaError(f"{each.topic} no longer has a partition {each.partition}")
             end = held[each].stable if read_committed else held[each].end
             found[each] = Span(stored.get(each, _first(start, held[each], end, times.get(each))), end)
     return found

@@ -43,7 +43,7 @@ def resolve(host: str) -> list[Address]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError as failure:
-        raise OSError(f"{host!r} cannot be a name: {failure}") from failure
+        raise OSError(f"invalid host name {host!r}: {failure}") from failure
     addresses = dict.fromkeys(Address(int(family), str(address[0])) for family, _, _, _, address in found)
     return sorted(addresses, key=lambda address: address.family != socket.AF_INET)
 
@@ -52,7 +52,7 @@ def parse_host_and_port(server: str) -> HostAndPort:
     """Parse one entry of `bootstrap.servers`. Raises ConfigError."""
     matched = _HOST_AND_PORT.fullmatch(server.strip())
     if matched is None:
-        raise ConfigError(f"bootstrap.servers: {server!r} is not HOST:PORT")
+        raise ConfigError(f"bootstrap.servers: invalid {server!r}: expected HOST:PORT")
     six, four, port = matched.groups()
     if not 0 < int(port) <= _LARGEST_PORT:
         raise ConfigError(f"bootstrap.servers: the port of {server!r} is not between 1 and {_LARGEST_PORT}")
@@ -67,7 +67,7 @@ def parse_bootstrap(servers: Iterable[str], dns_lookup: str, look_up: Resolve = 
     """
     named = [parse_host_and_port(server) for server in servers if server.strip()]
     if not named:
-        raise ConfigError("bootstrap.servers is empty: set it to HOST:PORT of one broker, better of several")
+        raise ConfigError("bootstrap.servers is empty: set it to HOST:PORT of one or more brokers")
     known: dict[HostAndPort, None] = {}
     for each in named:
         try:
@@ -81,5 +81,5 @@ def parse_bootstrap(servers: Iterable[str], dns_lookup: str, look_up: Resolve = 
             known[each] = None
     if not known:
         listed = ", ".join(f"{host}:{port}" for host, port in named)
-        raise ConfigError(f"bootstrap.servers: DNS knows none of {listed}: check the names, and that DNS answers")
+        raise ConfigError(f"bootstrap.servers: cannot resolve any of {listed}: check the names and DNS")
     return tuple(known)

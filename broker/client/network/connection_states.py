@@ -272,5 +272,5 @@ class ClusterConnectionStates:
     def _node(self, node_id: int) -> _NodeState:
         node = self._nodes.get(node_id)
         if node is None:
-            raise IllegalState(f"no connection to node {node_id} was ever begun")
+            raise IllegalState(f"no connection to node {node_id} was started")
         return node

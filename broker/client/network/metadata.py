@@ -118,7 +118,7 @@ class Metadata:
 
     def rebootstrap(self) -> None:
         """Restart from the servers passed to `bootstrap`."""
-        logger.info("beginning anew with %s", ", ".join(f"{host}:{port}" for host, port in self._bootstrap))
+        logger.info("rebootstrapping with %s", ", ".join(f"{host}:{port}" for host, port in self._bootstrap))
         self.bootstrap(self._bootstrap)
 
     def time_to_allow_update_ms(self, now_ms: float) -> float:
@@ -183,7 +183,7 @@ class Metadata:
         """Apply a response to a request of that version. Raises IllegalState after `close`."""
         with self._lock:
             if self._is_closed:
-                raise IllegalState("metadata is updated after it was closed")
+                raise IllegalState("metadata update after close")
             self._need_partial_update = request_version < self._request_version
             self._last_refresh_ms = now_ms
             self._attempts = 0
@@ -407,7 +407,7 @@ class ProducerMetadata(Metadata):
                     return
                 left_ms = deadline_ms - self._now_ms()
                 if left_ms <= 0:
-                    raise DeliveryTimeout(f"no metadata came within {timeout_ms:.0f} ms")
+                    raise DeliveryTimeout(f"no metadata within {timeout_ms:.0f} ms")
                 self._lock.wait(min(left_ms / 1000, threading.TIMEOUT_MAX))
 
     def request_for_all(self) -> Build:

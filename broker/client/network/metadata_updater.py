@@ -81,7 +81,7 @@ class MetadataUpdater:
             self.rebootstrap(now_ms)
             node = self._client.least_loaded_node(now_ms)
         if node is None:
-            logger.debug("metadata is not asked for: no broker can be reached now")
+            logger.debug("no metadata request: no broker is reachable")
             return self._reconnect_backoff_ms
         return self._ask(node, now_ms)
 
@@ -116,7 +116,7 @@ class MetadataUpdater:
     def handle_response(self, response: MetadataResponse, now_ms: float) -> None:
         """Handle a response; one without brokers counts as a failure."""
         if response.error == ErrorCode.REBOOTSTRAP_REQUIRED and self._rebootstraps:
-            logger.info("the broker asks to begin anew with bootstrap.servers")
+            logger.info("the broker requests a rebootstrap")
             self._asking_since_ms = -math.inf
             self._metadata.failed_update(now_ms)
         elif not response.nodes:

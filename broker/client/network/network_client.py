@@ -189,7 +189,7 @@ class NetworkClient:
         """
         self._ensure_active()
         if not self.can_send_request(request.node_id, now_ms):
-            raise IllegalState(f"a request is sent to node {request.node_id}, which is not ready")
+            raise IllegalState(f"request to node {request.node_id}, which is not ready")
         self._send(request, now_ms, is_internal=False)
 
     def poll(self, timeout_ms: float, now_ms: float) -> list[ClientResponse]:
@@ -314,7 +314,7 @@ class NetworkClient:
             try:
                 self._handle_receive(responses, receive, now_ms)
             except (InvalidReceive, IllegalState) as failure:
-                logger.error("node %s sent what is no response, disconnecting: %s", receive.node_id, failure)
+                logger.error("invalid response of node %s, disconnecting: %s", receive.node_id, failure)
                 refused.add(receive.node_id)
                 self._selector.close_channel(receive.node_id)
                 end = ChannelState(ChannelPhase.LOCAL_CLOSE, cause=failure)
@@ -343,7 +343,7 @@ class NetworkClient:
         elif code == UnsupportedVersion.code and fetched.version > 0:
             self._api_versions_to_fetch[node_id] = version_to_try_next(answer)
         else:
-            logger.warning("node %s answers ApiVersions with error %s, disconnecting", node_id, code)
+            logger.warning("node %s returned error %s to ApiVersions, disconnecting", node_id, code)
             self._selector.close_channel(node_id)
             end = ChannelState(ChannelPhase.LOCAL_CLOSE, cause=InvalidReceive(f"error {code} of ApiVersions"))
             self._process_disconnection(responses, node_id, now_ms, end)

@@ -251,7 +251,7 @@ class InFlightRequests:
     def _queue(self, node_id: int) -> deque[InFlightRequest]:
         queue = self._requests.get(node_id)
         if not queue:
-            raise IllegalState(f"there are no requests in flight to node {node_id}")
+            raise IllegalState(f"no requests in flight to node {node_id}")
         return queue
 
 

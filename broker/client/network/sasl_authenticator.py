@@ -132,7 +132,7 @@ class SaslAuthenticator:
     def _request(self, api_key: ApiKey, fields: Mapping[str, Any]) -> SaslRequest:
         oldest, latest = CLIENT_VERSIONS[api_key]
         if self.versions is None:
-            raise InvalidReceive("the broker has not said what it speaks")
+            raise InvalidReceive("the broker did not return its API versions")
         version = self.versions.latest_usable_version(api_key, oldest, latest)
         return SaslRequest(api_key, version, codec_request(api_key, fields), partial(decode_body, api_key))
 
@@ -156,4 +156,4 @@ def _check(code: int, message: str | None) -> None:
     if code in _ILLEGAL:
         raise SaslAuthenticationFailed(message)
     if code:
-        raise NetworkFailure(f"the broker answers error {code} during authentication: {message or ''}")
+        raise NetworkFailure(f"the broker returned error {code} during authentication: {message or ''}")

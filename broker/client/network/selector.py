@@ -98,7 +98,7 @@ class Selector:
     def connect(self, node_id: int, endpoint: Endpoint, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
         """Start to connect. Raises OSError if the attempt fails at once."""
         if node_id in self._channels:
-            raise IllegalState(f"there is a connection to node {node_id} already")
+            raise IllegalState(f"a connection to node {node_id} already exists")
         plain = PlainTransport(endpoint, send_buffer_bytes, receive_buffer_bytes)
         transport: PlainTransport | TlsTransport = plain
         if self._access.context is not None:
@@ -116,7 +116,7 @@ class Selector:
         """Send as much as the socket accepts, the rest in `poll`. Failures are reported by the next `poll`."""
         channel = self._channels.get(send.node_id)
         if channel is None or channel.has_send:
-            raise IllegalState(f"node {send.node_id} is not connected, or the request before has not left yet")
+            raise IllegalState(f"node {send.node_id} is not connected, or its previous request is still being sent")
         channel.begin_send(send)
         try:
             channel.begin_renewal_if_due(self._now_ms())
@@ -207,13 +207,13 @@ class Selector:
         try:
             ended = self._advance(channel, mask, now_ms)
         except OSError as failure:
-            logger.debug("the connection to node %s (%s) ends: %s", channel.node_id, channel.remote, failure)
+            logger.debug("closing the connection to node %s (%s): %s", channel.node_id, channel.remote, failure)
             channel.state = channel.state._replace(cause=failure)
         except AuthenticationFailed as failure:
             self.counts.failed_authentications += 1
             channel.state = ChannelState(ChannelPhase.AUTHENTICATION_FAILED, channel.remote, failure)
         except (InvalidReceive, NetworkFailure, UnsupportedVersion) as failure:
-            logger.warning("the connection to node %s (%s) is closed: %s", channel.node_id, channel.remote, failure)
+            logger.warning("connection to node %s (%s) closed: %s", channel.node_id, channel.remote, failure)
             channel.state = channel.state._replace(cause=failure)
         if channel.ready and not was_ready and self._authenticates:
             if channel.is_renewed:

@@ -35,16 +35,16 @@ _ACCESS_PREFIXES: Final = ("ssl.", "sasl.")
 _ACCESS_NAMES: Final = frozenset({"security.protocol", "enable.ssl.certificate.verification"})
 #: Settings of Kafka's Java client alone: accepted without effect, with a warning in the log.
 WITHOUT_MEANING: Final[Mapping[str, str]] = {
-    "config.providers": "values are given as they are",
-    "enable.metrics.push": "metrics are not pushed to brokers; Producer.metrics() has them",
-    "metric.reporters": "Producer.metrics() has the metrics",
+    "config.providers": "values are not resolved",
+    "enable.metrics.push": "metrics are not pushed to brokers; use Producer.metrics()",
+    "metric.reporters": "use Producer.metrics()",
     "metrics.num.samples": "rates are of the producer's whole life",
     "metrics.recording.level": "all metrics are recorded",
     "metrics.sample.window.ms": "rates are of the producer's whole life",
     "security.providers": "Python's own TLS is used",
 }
 REFUSED: Final[Mapping[str, str]] = {
-    "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not done by this producer",
+    "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not supported",
 }
 _MOST_IN_FLIGHT: Final = 5
 
@@ -84,14 +84,14 @@ def read_config(given: Mapping[str, Any]) -> ProducerConfig:
             values[KEYS[name].attribute] = _value(KEYS[name], value)
         elif name in REFUSED:
             if _text(value).lower() != "false":
-                raise ConfigError(f"{name}={_text(value)}: {REFUSED[name]}; leave it out")
+                raise ConfigError(f"{name}={_text(value)}: {REFUSED[name]}; remove it")
         elif name in WITHOUT_MEANING:
-            _LOG.warning("%s has no meaning here: %s", name, WITHOUT_MEANING[name])
+            _LOG.warning("%s has no effect here: %s", name, WITHOUT_MEANING[name])
         elif name not in access:
             hint = did_you_mean(name, [*KEYS, *_ACCESS_NAMES])
-            raise ConfigError(f"{name} is no setting of a producer{hint}: docs/producer-settings.md lists them all")
+            raise ConfigError(f"unknown setting {name}{hint}: see docs/producer-settings.md")
     if not values.get("bootstrap_servers"):
-        raise ConfigError("bootstrap.servers is missing: give at least one broker as host:port")
+        raise ConfigError("bootstrap.servers is missing: set it to at least one broker, as host:port")
     names = frozenset(named)
     _check_idempotence(values, names)
     _check_delivery_timeout(values, names)
@@ -108,16 +108,16 @@ def _without_legacy(given: Mapping[str, Any]) -> dict[str, Any]:
     """Replace removed names by their current names (G38)."""
     for name in given:
         if not isinstance(name, str):
-            raise ConfigError(f"{name!r:.60} is not the name of a setting: not a str")
+            raise ConfigError(f"invalid setting name {name!r:.60}: not a str")
     named = dict(given)
     for old, new in LEGACY.items():
         if old in named:
             value = named.pop(old)
-            _LOG.warning("%s is a name of Kafka 0.10: %s has taken its place", old, new)
+            _LOG.warning("%s is a name of Kafka 0.10: use %s", old, new)
             named.setdefault(new, value)
     if _BLOCK_ON_BUFFER_FULL in named:
         blocks = _text(named.pop(_BLOCK_ON_BUFFER_FULL)).lower() == "true"
-        _LOG.warning("%s is a name of Kafka 0.10: max.block.ms has taken its place", _BLOCK_ON_BUFFER_FULL)
+        _LOG.warning("%s is a name of Kafka 0.10: use max.block.ms", _BLOCK_ON_BUFFER_FULL)
         # Java blocked without limit if it was true, and not at all otherwise.
         named.setdefault("max.block.ms", (1 << 63) - 1 if blocks else 0)
     return named
@@ -169,7 +169,7 @@ def _check_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
         elif values.get("acks", "all") not in {"all", "-1"}:
             conflict = f"acks={values['acks']}: set it to all"
         if conflict and wanted:
-            raise ConfigError(f"enable.idempotence=true does not go with {conflict}")
+            raise ConfigError(f"enable.idempotence=true is incompatible with {conflict}")
         in_flight = values.get("max_in_flight_requests_per_connection", _MOST_IN_FLIGHT)
         if not conflict and in_flight > _MOST_IN_FLIGHT:
             raise ConfigError(
@@ -177,7 +177,7 @@ def _check_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
                 f"max.in.flight.requests.per.connection is {in_flight}: lower it, or set enable.idempotence=false"
             )
         if conflict:
-            _LOG.info("Idempotence is switched off by %s", conflict.partition(":")[0])
+            _LOG.info("Idempotence is disabled by %s", conflict.partition(":")[0])
             values["enable_idempotence"] = False
     if values.get("transactional_id") is not None and not values.get("enable_idempotence", True):
         raise ConfigError("transactional.id needs enable.idempotence=true, acks=all and retries above 0")
@@ -193,7 +193,7 @@ def _check_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> No
                 f"delivery.timeout.ms={wanted} is less than linger.ms and request.timeout.ms "
                 f"together: set it to {least} or more"
             )
-        _LOG.warning("delivery.timeout.ms is lifted to %d, which linger.ms and request.timeout.ms ask for", least)
+        _LOG.warning("delivery.timeout.ms is raised to %d, the sum of linger.ms and request.timeout.ms", least)
         values["delivery_timeout_ms"] = least
 
 

@@ -40,8 +40,8 @@ def check_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata], group: Co
         raise ValueError(f"{group} has a generation and no member: give both, or neither")
     for partition, place in offsets.items():
         if not isinstance(place, OffsetAndMetadata):
-            raise TypeError(f"what is committed of {partition} is {place!r:.60}: give an OffsetAndMetadata")
+            raise TypeError(f"invalid offset of {partition}: {place!r:.60}, expected an OffsetAndMetadata")
         if not 0 <= place.offset <= _MOST_OF_LONG:
-            raise ValueError(f"the offset {place.offset} of {partition} is none: give one of 0 or more")
+            raise ValueError(f"invalid offset {place.offset} of {partition}: expected 0 or more")
         if not isinstance(place.metadata, str):
             raise TypeError(f"the metadata of {partition} are {place.metadata!r:.60}: give a str")

@@ -243,8 +243,7 @@ class Producer:
         ):
             if size_bytes > most:
                 raise RecordTooLarge(
-                    f"a record takes {size_bytes} bytes before it is compressed, and {name} is {most}: raise it, or "
-                    "send less"
+                    f"a record of {size_bytes} uncompressed bytes exceeds {name}={most}: raise it, or send less"
                 )
 
     def _wait_on_metadata(self, topic: str, partition: int | None, now_ms: float) -> tuple[ClusterSnapshot, float]:
@@ -287,7 +286,7 @@ class Producer:
         code = self._core.metadata.error_of_topic(topic)
         because = str(error_of(code)) if code else "is the cluster at bootstrap.servers reachable?"
         if self._is_in_callback():
-            because = "a callback cannot wait for it, as the thread that would fetch it calls callbacks"
+            because = "a callback cannot wait for it: it runs on the thread that fetches it"
         elif not code and self._core.metadata.fetch().partition_count(topic) is not None:
             because = "the first partition is 0"
         raise DeliveryTimeout(f"{what} is not in the metadata after {waited_ms:.0f} ms: {because}") from failure
@@ -418,4 +417,4 @@ class Producer:
 
     def _finish(self, result: TransactionalRequestResult) -> None:
         self._core.sender.wakeup()
-        result.wait(self._settings.max_block_ms, "Call it again to go on waiting, or close the producer.")
+        result.wait(self._settings.max_block_ms, "Call it again to continue waiting, or close the producer.")

@@ -26,7 +26,7 @@ class NetworkSettings:
             name="bootstrap.servers",
             kind=Kind.LIST,
             default=(),
-            doc="Brokers to begin with, as host:port. One that answers is enough: it names all others.",
+            doc="Addresses of some brokers, as host:port. One reachable broker is enough: it returns all others.",
         )
     )
     client_id: str = setting(
@@ -35,7 +35,7 @@ class NetworkSettings:
             kind=Kind.STRING,
             default="",
             default_text="producer-1, producer-2 and so on; producer-ID with a transactional.id",
-            doc="Who this is in the brokers' logs, metrics and quotas; the I/O thread is named after it.",
+            doc="Client id in the brokers' logs, metrics and quotas, and in the name of the I/O thread.",
         )
     )
     max_in_flight_requests_per_connection: int = setting(
@@ -44,7 +44,7 @@ class NetworkSettings:
             kind=Kind.INT,
             default=5,
             least=1,
-            doc="Requests on their way to a broker at a time; 1 keeps order without idempotence.",
+            doc="Maximum number of requests in flight to a broker; 1 keeps the order without idempotence.",
         )
     )
     request_timeout_ms: int = setting(
@@ -54,7 +54,7 @@ class NetworkSettings:
             default=30_000,
             unit="ms",
             least=0,
-            doc="A response that has not come by then ends its connection.",
+            doc="Maximum wait for a response. Then the connection is closed.",
         )
     )
     retry_backoff_ms: int = setting(
@@ -64,7 +64,7 @@ class NetworkSettings:
             default=100,
             unit="ms",
             least=0,
-            doc="Wait before the first retry; doubled for each further one.",
+            doc="Delay before the first retry; doubled with each retry.",
         )
     )
     retry_backoff_max_ms: int = setting(
@@ -74,7 +74,7 @@ class NetworkSettings:
             default=1_000,
             unit="ms",
             least=0,
-            doc="The longest wait before a retry.",
+            doc="Maximum delay before a retry.",
         )
     )
     reconnect_backoff_ms: int = setting(
@@ -84,7 +84,7 @@ class NetworkSettings:
             default=50,
             unit="ms",
             least=0,
-            doc="Wait before the second attempt to connect to a broker; doubled for each further one.",
+            doc="Delay before the second attempt to connect to a broker; doubled with each attempt.",
         )
     )
     reconnect_backoff_max_ms: int = setting(
@@ -94,7 +94,7 @@ class NetworkSettings:
             default=1_000,
             unit="ms",
             least=0,
-            doc="The longest wait before an attempt to connect.",
+            doc="Maximum delay before an attempt to connect.",
         )
     )
     socket_connection_setup_timeout_ms: int = setting(
@@ -103,7 +103,7 @@ class NetworkSettings:
             kind=Kind.LONG,
             default=10_000,
             unit="ms",
-            doc="How long an attempt to connect may take; doubled for each further one.",
+            doc="Timeout of an attempt to connect; doubled with each attempt.",
         )
     )
     socket_connection_setup_timeout_max_ms: int = setting(
@@ -112,7 +112,7 @@ class NetworkSettings:
             kind=Kind.LONG,
             default=30_000,
             unit="ms",
-            doc="The longest that an attempt to connect may take.",
+            doc="Maximum timeout of an attempt to connect.",
         )
     )
     connections_max_idle_ms: int = setting(
@@ -121,7 +121,7 @@ class NetworkSettings:
             kind=Kind.LONG,
             default=540_000,
             unit="ms",
-            doc="A connection that was not used for that long is closed; a negative number: never.",
+            doc="Idle time after which a connection is closed; negative: never.",
         )
     )
     send_buffer_bytes: int = setting(
@@ -150,7 +150,7 @@ class NetworkSettings:
             kind=Kind.STRING,
             default="use_all_dns_ips",
             choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-            doc="Which addresses of a name are tried.",
+            doc="Addresses of a host name to try.",
         )
     )
     metadata_max_age_ms: int = setting(
@@ -160,7 +160,7 @@ class NetworkSettings:
             default=300_000,
             unit="ms",
             least=0,
-            doc="Metadata are asked for anew when they are that old.",
+            doc="Age at which metadata are refreshed.",
         )
     )
     metadata_max_idle_ms: int = setting(
@@ -170,7 +170,7 @@ class NetworkSettings:
             default=300_000,
             unit="ms",
             least=5_000,
-            doc="A topic that was not written to for that long is forgotten.",
+            doc="Time without records after which a topic is removed from the metadata.",
         )
     )
     metadata_recovery_strategy: str = setting(
@@ -179,8 +179,8 @@ class NetworkSettings:
             kind=Kind.STRING,
             default="rebootstrap",
             validator=_recovery_complaint,
-            doc="When no known broker can be reached: begin anew from bootstrap.servers (rebootstrap), or go "
-            "on trying (none).",
+            doc="Action when no known broker is reachable: connect to bootstrap.servers again (rebootstrap), or retry "
+            "(none).",
         )
     )
     metadata_recovery_rebootstrap_trigger_ms: int = setting(
@@ -190,7 +190,7 @@ class NetworkSettings:
             default=300_000,
             unit="ms",
             least=0,
-            doc="After so long without metadata the client begins anew.",
+            doc="Time without metadata after which the client rebootstraps.",
         )
     )
 
@@ -209,8 +209,8 @@ class ProducerSettings(NetworkSettings):
             kind=Kind.STRING,
             default="all",
             choices=("all", "-1", "0", "1"),
-            doc="How many replicas must have a record before it counts as delivered: all in sync (-1 is the "
-            "same), the leader alone (1), or nobody is asked (0).",
+            doc="Replicas that must have a record before it counts as delivered: all in sync (all, -1), the leader "
+            "(1), or none (0).",
         )
     )
     enable_idempotence: bool = setting(
@@ -218,9 +218,8 @@ class ProducerSettings(NetworkSettings):
             name="enable.idempotence",
             kind=Kind.BOOLEAN,
             default=True,
-            doc="Each record stands in its partition once and in order, however often it was sent. Needs "
-            "acks=all, retries and at most 5 requests in flight; without being asked for by name it is "
-            "switched off where acks or retries do not allow it.",
+            doc="Write each record exactly once and in order, also with retries. Needs acks=all, retries and at most "
+            "5 requests in flight. If not set explicitly, it is disabled by incompatible acks or retries.",
         )
     )
     transactional_id: str | None = setting(
@@ -230,7 +229,8 @@ class ProducerSettings(NetworkSettings):
             default=None,
             nullable=True,
             validator=_non_empty,
-            doc="Name under which transactions go on over restarts; the last producer with it fences the others.",
+            doc="Name of a transactional producer, the same over restarts; the latest producer with it fences the "
+            "others.",
         )
     )
     transaction_timeout_ms: int = setting(
@@ -240,7 +240,7 @@ class ProducerSettings(NetworkSettings):
             default=60_000,
             unit="ms",
             least=1,
-            doc="The broker aborts a transaction that is not ended by then.",
+            doc="Time after which the broker aborts an open transaction.",
         )
     )
     key_serializer: object = setting(
@@ -249,9 +249,9 @@ class ProducerSettings(NetworkSettings):
             kind=Kind.CLASS,
             default="bytes",
             nullable=True,
-            doc="What makes bytes of a key: a function (topic, key, headers), or `bytes`, `string`, "
-            "`integer`, `long`, `double`, `json`, a name of Kafka's "
-            "(`org.apache.kafka.common.serialization.StringSerializer`), or `module:name` of a function.",
+            doc="Serializer of keys: a function (topic, key, headers), or `bytes`, `string`, `integer`, `long`, "
+            "`double`, `json`, a name of Kafka's (`org.apache.kafka.common.serialization.StringSerializer`), or "
+            "`module:name` of a function.",
         )
     )
     value_serializer: object = setting(
@@ -260,7 +260,7 @@ class ProducerSettings(NetworkSettings):
             kind=Kind.CLASS,
             default="bytes",
             nullable=True,
-            doc="The same for values.",
+            doc="Serializer of values, like key.serializer.",
         )
     )
     batch_size: int = setting(
@@ -270,7 +270,7 @@ class ProducerSettings(NetworkSettings):
             default=16_384,
             unit="bytes",
             least=0,
-            doc="A batch of a partition is sent when it has so many bytes; 0 puts each record into a batch of its own.",
+            doc="Size at which a batch is sent; 0: one record per batch.",
         )
     )
     linger_ms: int = setting(
@@ -280,7 +280,7 @@ class ProducerSettings(NetworkSettings):
             default=5,
             unit="ms",
             least=0,
-            doc="How long a batch that is not full waits for further records.",
+            doc="Time that a batch waits for more records.",
         )
     )
     buffer_memory: int = setting(
@@ -290,7 +290,7 @@ class ProducerSettings(NetworkSettings):
             default=33_554_432,
             unit="bytes",
             least=0,
-            doc="What records that are not delivered yet may take; `send` waits beyond it.",
+            doc="Memory for undelivered records. When it is full, `send` waits.",
         )
     )
     max_block_ms: int = setting(
@@ -300,8 +300,7 @@ class ProducerSettings(NetworkSettings):
             default=60_000,
             unit="ms",
             least=0,
-            doc="How long `send`, `partitions_for` and the calls of a transaction wait for metadata, room or "
-            "the broker.",
+            doc="Maximum wait of `send`, `partitions_for` and transaction calls, for metadata, memory or the broker.",
         )
     )
     max_request_size: int = setting(
@@ -311,8 +310,7 @@ class ProducerSettings(NetworkSettings):
             default=1_048_576,
             unit="bytes",
             least=0,
-            doc="The largest record before it is compressed, and the most that one request takes of a "
-            "broker's partitions.",
+            doc="Maximum uncompressed size of a record, and maximum size of a request.",
         )
     )
     compression_type: str = setting(
@@ -368,7 +366,7 @@ class ProducerSettings(NetworkSettings):
             name="partitioner.ignore.keys",
             kind=Kind.BOOLEAN,
             default=False,
-            doc="Records with a key go to the sticky partition too.",
+            doc="Send records with a key to the sticky partition too.",
         )
     )
     partitioner_adaptive_partitioning_enable: bool = setting(
@@ -376,7 +374,7 @@ class ProducerSettings(NetworkSettings):
             name="partitioner.adaptive.partitioning.enable",
             kind=Kind.BOOLEAN,
             default=True,
-            doc="The sticky partition is chosen the more likely the fewer batches wait for it.",
+            doc="Prefer partitions with few waiting batches as sticky partition.",
         )
     )
     partitioner_availability_timeout_ms: int = setting(
@@ -386,8 +384,7 @@ class ProducerSettings(NetworkSettings):
             default=0,
             unit="ms",
             least=0,
-            doc="A broker that could not be sent ready batches for that long is given no further ones by the "
-            "sticky partitioner; 0 is off.",
+            doc="The sticky partitioner avoids brokers that have not accepted ready batches for this long; 0: off.",
         )
     )
     interceptor_classes: tuple[object, ...] = setting(
@@ -406,7 +403,7 @@ class ProducerSettings(NetworkSettings):
             default=2_147_483_647,
             least=0,
             most=2_147_483_647,
-            doc="How often a batch is sent again; `delivery.timeout.ms` ends it before.",
+            doc="Maximum number of retries of a batch, within `delivery.timeout.ms`.",
         )
     )
     delivery_timeout_ms: int = setting(
@@ -416,7 +413,6 @@ class ProducerSettings(NetworkSettings):
             default=120_000,
             unit="ms",
             least=0,
-            doc="A record that is not acknowledged by then has failed. Not less than linger.ms and "
-            "request.timeout.ms together.",
+            doc="Time after which an unacknowledged record fails. At least linger.ms plus request.timeout.ms.",
         )
     )

@@ -11,15 +11,15 @@ from rotunda.broker.config.reference_page import settings_table
 _INTRODUCTION = """\
 # Settings of the producer
 
-This page is generated from `broker/client/producer`; `python ops/pages.py` writes it. Names, types, defaults and ranges
-are those of Kafka 4.3. [Producer](producer.md) says how they are given.
+Generated from `broker/client/producer` by `python ops/pages.py`. Names, types, defaults and ranges are those of Kafka
+4.3. See [producer](producer.md) for their use.
 """
 
 _ACCESS = """\
 ## TLS and SASL
 
-`security.protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. `ssl.*` and `sasl.*` are as the commands read
-them (`--command-config`): Java's names and librdkafka's, stores of JKS, PKCS12 and PEM, PLAIN, SCRAM, OAUTHBEARER
+`security.protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. `ssl.*` and `sasl.*` are those of the commands
+(`--command-config`): Java's names and librdkafka's, stores of JKS, PKCS12 and PEM, PLAIN, SCRAM, OAUTHBEARER
 with a token in a file. [Security](security.md) has examples.
 """
 
@@ -32,21 +32,21 @@ def describe_markdown() -> str:
             *settings_table(KEYS.values()),
             "",
             _ACCESS,
-            "## Of Java's client alone",
+            "## Only of Java's client",
             "",
-            "These may be given and change nothing; a warning says so.",
+            "They have no effect; a warning is logged.",
             "",
             *(f"- `{name}`: {reason}" for name, reason in sorted(WITHOUT_MEANING.items())),
             "",
-            "Refused:",
+            "Rejected:",
             "",
             *(f"- `{name}`: {reason}" for name, reason in sorted(REFUSED.items())),
             "",
             "## Names of Kafka 0.10",
             "",
-            "They are read as what has taken their place, with a warning.",
+            "They are read as their replacements, with a warning.",
             "",
             *(f"- `{old}`: `{new}`" for old, new in sorted(LEGACY.items())),
-            "- `block.on.buffer.full`: `max.block.ms`, without end for true and 0 for false",
+            "- `block.on.buffer.full`: `max.block.ms`, unlimited for true and 0 for false",
         ]
     )

@@ -126,8 +126,8 @@ class StorageGate:
         fault = partitions.fault(row)
         if fault and fault not in NO_ROOM:
             return (
-                f"The partition is offline after a disk error ({os.strerror(fault)}); its records can be read. The next "
-                "start of the broker opens it again; see the broker's log."
+                f"The partition is offline after a disk error ({os.strerror(fault)}); its records can be read. The "
+                "next start of the broker opens it again; see the broker's log."
             )
         if partitions.state(row) != STATE_OPEN:
             return "The log of the partition could not be opened, see the broker's log."

@@ -265,7 +265,7 @@ def test_g05_waiting_ends_with_a_newer_version_an_error_or_the_end() -> None:
     update(metadata, topic("t", 0))
     waiting.join(deadline_s())
     assert not waiting.is_alive()
-    with pytest.raises(DeliveryTimeout, match="no metadata came within 1 ms"):
+    with pytest.raises(DeliveryTimeout, match="no metadata within 1 ms"):
         metadata.await_update(metadata.update_version, 1)
     failures: list[Exception] = []
 

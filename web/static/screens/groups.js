@@ -78,7 +78,7 @@ function choose(id) {
   redraw();
 }
 
-// A colour and a shape for each kind of event; those of one moment stand above one another.
+// A colour and a shape for each kind of event; simultaneous events are stacked.
 const KINDS = {
   join: { pattern: /join/, y: -5, path: "M-5 4L0 -5L5 4Z" },
   expire: { pattern: /expire|fence/, y: 5, path: "M-5 -3L-3 -5L0 -2L3 -5L5 -3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z" },

@@ -28,7 +28,7 @@ follow((facts) => {
   drawApis(facts.apis);
 });
 
-// What the last report found to be wrong, with its age: it says nothing of the present second.
+// The result of the last diagnosis, with its age.
 const age = h("span", { class: "faint" });
 const finding = h("a", { href: "reports#diagnose" });
 put("diagnosis", h("b", null, "Diagnosis"), finding, age);

@@ -89,7 +89,7 @@ function fact(name, value) {
   return h("div", null, h("dt", null, name), h("dd", null, value));
 }
 
-// What is large is asked for once, when it is looked at and has changed.
+// Large parts are fetched once, when they are shown and have changed.
 async function load(brief, key) {
   try {
     const place = `reports/${encodeURIComponent(brief.job)}`;
@@ -104,7 +104,7 @@ async function load(brief, key) {
     put("report-chart", picture ? [h("figcaption", null, brief.chart), h("div", { class: "frame", tabindex: "0", role: "region", "aria-label": `Chart: ${brief.chart}` }, image ?? h("p", { class: "faint" }, `The chart is not shown: ${refused.trim() || "it is no picture"}.`))] : []);
     document.getElementById("report-chart").hidden = !picture;
   } catch {
-    // Nobody answers, which the page says already; asked again when there is an answer.
+    // No response, which the page shows already; retried after the next response.
     if (drawn === key) drawn = null;
   }
 }

@@ -106,12 +106,12 @@ class BufferPool:
                     self._available_bytes += size_bytes - waiter.missing_bytes
                     self._serve()
         if self._is_closed and not waiter.is_served:
-            raise ProducerClosed("the producer was closed while a record waited for room in the buffer")
+            raise ProducerClosed("the producer was closed while a record waited for buffer memory")
         if not waiter.is_served:
             self.exhausted_count += 1
             raise BufferExhausted(
-                f"no room for a batch of {size_bytes} bytes within {max_block_ms:.0f} ms: all {self.total_bytes} bytes "
-                "of buffer.memory hold records that are not delivered yet"
+                f"no memory for a batch of {size_bytes} bytes within {max_block_ms:.0f} ms: all "
+                f"{self.total_bytes} bytes of buffer.memory have undelivered records"
             )
 
     def _serve(self) -> None:

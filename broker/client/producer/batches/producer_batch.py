@@ -122,7 +122,7 @@ class ProduceResult:
         """Return a record's error, or None. The batch must be complete."""
         outcome = self._outcome
         if outcome is None:
-            raise DeliveryTimeout("the record's outcome is not known yet")
+            raise DeliveryTimeout("the record is not delivered yet")
         return outcome.record_errors.get(index, outcome.error)
 
     def offset_of(self, index: int) -> tuple[int, int]:

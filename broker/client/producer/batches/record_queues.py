@@ -142,7 +142,7 @@ class QueuesByTopic:
 def insert_in_sequence_order(queue: deque[ProducerBatch], batch: ProducerBatch) -> None:
     """Insert a batch to be retried before those with later sequences and those without (G24)."""
     if not batch.has_sequence:
-        raise IllegalState(f"a batch of {batch.topic_partition} is to be sent again and has no sequence")
+        raise IllegalState(f"a retried batch of {batch.topic_partition} has no sequence")
     earlier = []
     while queue and queue[0].has_sequence and _is_before(queue[0].base_sequence, batch.base_sequence):
         earlier.append(queue.popleft())

@@ -133,8 +133,8 @@ class ProduceResponses:
         """Handle a response. `topic_names` are as of the request: a topic may have been recreated since."""
         if response.timed_out or response.disconnected:
             code = ErrorCode.REQUEST_TIMED_OUT if response.timed_out else ErrorCode.NETWORK_EXCEPTION
-            how = "it did not answer in request.timeout.ms" if response.timed_out else "the connection has ended"
-            lost = Outcome(error_code=code, error_message=f"no answer of node {response.node_id}: {how}")
+            how = "timed out after request.timeout.ms" if response.timed_out else "the connection was closed"
+            lost = Outcome(error_code=code, error_message=f"no response of node {response.node_id}: {how}")
             self._handle_all(lost, batches, now_ms)
         elif response.version_mismatch is not None:
             text = str(response.version_mismatch)
@@ -171,7 +171,7 @@ class ProduceResponses:
                 if leader.leader_id >= 0 and leader.leader_epoch >= 0:
                     leaders[batch.topic_partition] = LeaderIdAndEpoch(leader.leader_id, leader.leader_epoch)
         if left:
-            text = "the broker has answered for other partitions of the request, and not for this one"
+            text = "the response does not contain this partition"
             self._handle_all(Outcome(error_code=ErrorCode.NETWORK_EXCEPTION, error_message=text), left, now_ms)
         if leaders:
             self._metadata.update_partition_leadership(leaders, _nodes(answer))
@@ -186,7 +186,7 @@ class ProduceResponses:
         else:
             error = error_of(code, outcome.error_message)
             if self._can_retry(batch, outcome, error, now_ms):
-                _LOG.warning("A batch of %s is sent again: %s", batch.topic_partition, error)
+                _LOG.warning("Retrying a batch of %s: %s", batch.topic_partition, error)
                 self._reenqueue(batch, now_ms)
             elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 # The broker appended the batch so long ago that its offset is no longer known.
@@ -240,7 +240,7 @@ class ProduceResponses:
             several = len(outcome.record_errors) > 1
             named[each.batch_index] = InvalidRecord(message) if several else error_of(outcome.error_code, message)
         if named:
-            others = KafkaError("the record was not appended, for other records of its batch are invalid")
+            others = KafkaError("the record was not appended: other records of its batch are invalid")
             named = {index: named.get(index, others) for index in range(batch.record_count)}
         self._fail(batch, error, named, adjust_sequences)
 
@@ -254,7 +254,7 @@ class ProduceResponses:
             if self._transactions is not None:
                 self._transactions.handle_failed_batch(batch, error, adjust_sequences)
         except KafkaError:
-            _LOG.exception("The failure of a batch does not fit to the producer's state")
+            _LOG.exception("Unexpected failure of a batch in this state of the producer")
         finally:
             if batch.complete_exceptionally(error, record_errors):
                 self._remove(batch)

@@ -139,7 +139,7 @@ class Sender:
             try:
                 self.run_once()
             except Exception:
-                _LOG.exception("An unexpected error on the producer's I/O thread; it goes on")
+                _LOG.exception("Unexpected error on the producer's I/O thread; it continues")
 
     def _has_work_left(self) -> bool:
         if self._force_close:
@@ -154,11 +154,11 @@ class Sender:
         if self._force_close or transactions is None or not transactions.has_ongoing_transaction:
             return False
         if not transactions.is_completing:
-            _LOG.info("The producer is closed in a transaction, which is aborted")
+            _LOG.info("Closing the producer: aborting its transaction")
             try:
                 transactions.begin_abort()
             except KafkaError:
-                _LOG.exception("The transaction that the producer is closed in cannot be aborted")
+                _LOG.exception("Closing the producer: cannot abort its transaction")
                 self._force_close = True
                 return False
         return True
@@ -202,7 +202,7 @@ class Sender:
             self._accumulator.abort_undrained_batches(transactions.last_error)
         elif transactions.is_aborting:
             self._accumulator.abort_undrained_batches(
-                TransactionAborted("the record was not sent, for its transaction is aborted")
+                TransactionAborted("the record was not sent: its transaction is aborted")
             )
         request = transactions.next_request(self._accumulator.has_incomplete())
         if request is None:

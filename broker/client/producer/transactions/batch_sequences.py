@@ -153,14 +153,14 @@ class BatchSequences(ProducerState):
     def __init__(self, transactional_id: str | None) -> None:
         super().__init__(transactional_id)
         self.epoch_bump_required = False
-        """Whether this client has to ask for, or take, the next epoch."""
+        """Whether this client needs the next epoch."""
         self.transaction_v2 = False
         """Whether the cluster speaks the transaction protocol 2 (KIP-890): each EndTxn brings the next epoch."""
         self.coordinator_bumps_epochs = False
         """Whether InitProducerId may ask for the next epoch (KIP-360: version 3)."""
         self._partitions = TransactionPartitions()
         self._unresolved: dict[TopicPartition, int] = {}
-        """The sequence behind the last batch that expired after it was sent."""
+        """The sequence after the last batch that expired after it was sent."""
         self._to_renumber: set[TopicPartition] = set()
 
     def sequence_number(self, partition: TopicPartition) -> int:
@@ -234,9 +234,9 @@ class BatchSequences(ProducerState):
             if not self.is_transactional:
                 self.request_epoch_bump(partition)
                 continue
-            text = "records were sent and not acknowledged, and can no longer be sent again"
+            text = "records were sent without an acknowledgement, and can no longer be retried"
             self._abortable_if_possible(
-                KafkaError(f"{text}: abort the transaction and go on"), KafkaError(f"{text}: close the producer")
+                KafkaError(f"{text}: abort the transaction and continue"), KafkaError(f"{text}: close the producer")
             )
 
     def handle_completed_batch(self, batch: ProducerBatch, response: Outcome) -> None:

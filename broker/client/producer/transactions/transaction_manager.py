@@ -124,7 +124,7 @@ class TransactionManager(TransactionContext):
             self._refuse_if_pending("send_offsets_to_transaction")
             self.raise_error()
             if self.state is not State.IN_TRANSACTION:
-                raise IllegalState(f"offsets can be sent in a transaction alone, and the state is {self.state.name}")
+                raise IllegalState(f"offsets can only be sent in a transaction; the state is {self.state.name}")
             request: TransactionalRequest
             if self.transaction_v2:
                 request = TxnOffsetCommit(self, offsets, group, TransactionalRequestResult("TxnOffsetCommit"))
@@ -147,7 +147,7 @@ class TransactionManager(TransactionContext):
             if not self.has_producer_id:
                 raise IllegalState("records can be sent after init_transactions() has succeeded")
             if self.state is not State.IN_TRANSACTION:
-                raise IllegalState(f"records can be sent in a transaction alone, and the state is {self.state.name}")
+                raise IllegalState(f"records can only be sent in a transaction; the state is {self.state.name}")
 
     def maybe_add_partition(self, partition: TopicPartition) -> None:
         """Add a record's partition to the transaction; called per record, and cheap. Raises as above."""
@@ -249,7 +249,7 @@ class TransactionManager(TransactionContext):
     def close(self) -> None:
         """Fail the queued requests: the producer is closed by force (`G36`)."""
         with self.lock:
-            error = ProducerClosed("the producer was closed before the request was answered")
+            error = ProducerClosed("the producer was closed before the response")
             if self.in_flight is not None:
                 self.in_flight.result.fail(error)
             self.transition_to_fatal_error(error)

@@ -132,7 +132,7 @@ class ProducerState:
         if isinstance(error, IllegalState):
             raise IllegalState(f"{who} is broken by a state that may not be: close it") from error
         remedy = "close the producer" if self.has_fatal_error else "abort the transaction"
-        raise KafkaError(f"cannot go on after an error: {remedy}. It was: {error}") from error
+        raise KafkaError(f"cannot continue after an error: {remedy}. It was: {error}") from error
 
     def _name(self) -> str:
         return "" if self.transactional_id is None else f"transactional.id '{self.transactional_id}': "
@@ -192,5 +192,5 @@ class TransactionalRequestResult:
     def wait(self, timeout_ms: float, hint: str) -> None:
         """Wait for the result. Raises the operation's error, or DeliveryTimeout with `hint`, the remedy."""
         if not self._done.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX)):
-            raise DeliveryTimeout(f"{self.operation} has had no answer for {timeout_ms:g} ms (max.block.ms). {hint}")
+            raise DeliveryTimeout(f"{self.operation} has had no response for {timeout_ms:g} ms (max.block.ms). {hint}")
         self.acknowledge()

@@ -29,7 +29,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-"""Coordinators of old answer the first where newer ones answer the second."""
+"""Older coordinators return the first instead of the second."""
 _COORDINATOR_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _FATAL: Final = frozenset(
     {
@@ -77,12 +77,12 @@ class TransactionContext(BatchSequences, ABC):
         self.transaction_started = False
         """Whether the coordinator may know of the transaction, so that it must be ended there."""
         self.in_flight: TransactionalRequest | None = None
-        """The request that waits for its answer, under `in_flight_correlation_id`."""
+        """The request that waits for its response, under `in_flight_correlation_id`."""
         self.in_flight_correlation_id = _NO_CORRELATION_ID
         self.new_partitions: set[TopicPartition] = set()
         """Written to, and in no request yet (protocol 1)."""
         self.pending_partitions: set[TopicPartition] = set()
-        """In a request that has no answer yet (protocol 1)."""
+        """In a request without a response yet (protocol 1)."""
         self.partitions_in_transaction: set[TopicPartition] = set()
         self._queue: list[tuple[Priority, int, TransactionalRequest]] = []
         self._arrivals = count()
@@ -158,7 +158,7 @@ class TransactionalRequest(ABC):
     begins_transaction = False
     """Whether the coordinator knows of the transaction from it on."""
     coordinator_type: CoordinatorType | None = CoordinatorType.TRANSACTION
-    """Whose coordinator it goes to; None: to any node."""
+    """Its coordinator's key; None: any node."""
 
     def __init__(self, manager: TransactionContext, result: TransactionalRequestResult) -> None:
         self.result = result
@@ -259,4 +259,4 @@ class TransactionalRequest(ABC):
             self.abortable(error_of(code, message))
         else:
             error = error_of(code, message)
-            self.fatal(KafkaError(f"{self.api_key.name} was answered with an unexpected error: {error}"))
+            self.fatal(KafkaError(f"{self.api_key.name} returned an unexpected error: {error}"))
