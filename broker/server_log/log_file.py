@@ -3,8 +3,8 @@
 Standard output and standard error of every process are this file, so that all output is in it: a process that opens
 another file replaces both descriptors in one step. Each line is appended by a single system call, so processes need no
 lock. Only the supervisor renames the file, to `broker.log.1` and so on, and signals every child to reopen the name;
-lines that a process writes until then still go to the old file and are not lost. A process whose line has filled the
-file rings the supervisor, which otherwise never checks.
+lines written until then are in the old file and not lost. The process that fills the file wakes the supervisor, which
+otherwise never checks.
 
 The age of the file is that of its first line, by its time: so it counts over restarts.
 """

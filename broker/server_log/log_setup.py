@@ -35,7 +35,7 @@ FORMATS = (TEXT, JSON)
 #: Maximum length of a client's text or a traceback in a line.
 MOST_CHARACTERS = 8000
 
-#: A loop whose lines clients cause checks this often whether any were held back.
+#: Interval at which loops with client-caused lines check for suppressed ones.
 REPORT_INTERVAL_NS = 1_000_000_000
 
 #: More keys than this are not distinguished; the oldest is forgotten.
@@ -120,7 +120,7 @@ def configure(
 def report_held_back(*, at_last: bool = False) -> None:
     """Log how many lines were held back, where no line has reported it for a while; ``at_last`` in any case.
 
-    A process whose lines clients cause calls it now and then, and every process at its end.
+    Processes with client-caused lines call it periodically, every process at its end.
     """
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _LineHandler):

@@ -79,7 +79,7 @@ class LineLimit:
             place.spent_until_ns = max(place.spent_until_ns, self._now_ns()) + size * _NS_PER_BYTE
 
     def overdue(self, *, at_last: bool = False) -> Iterator[logging.LogRecord]:
-        """Yield a line for each place whose held back lines were not reported for a while, or ``at_last`` for all."""
+        """Yield a line for each place with suppressed lines not reported for a while, or ``at_last`` for all."""
         if not self._holding:
             return
         now_ns = self._now_ns()

@@ -26,7 +26,7 @@ def test_after_many_the_next_window_collects_until_few_come() -> None:
     linger.turn(100 * MS)
     commit(linger, MANY_CONNECTIONS)
     linger.turn(104 * MS)
-    assert linger.is_over, "nobody waits before it is known that many come"
+    assert linger.is_over, "no wait before there are many commits"
     linger.turn(105 * MS)
     assert linger.is_over, "a window's end"
     commit(linger, MANY_CONNECTIONS - 1)

@@ -93,7 +93,7 @@ TABLE: dict[str, tuple[Callable[[Scene], Outcome], tuple[Outcome, ...]]] = {
     "sync, old generation": (lambda s: s.sync(s.follower, 0), (25, 22, 22, 22, 25)),
     "sync, other type": (lambda s: s.sync(s.follower, protocol=("connect", "range")), (25, 23, 23, 23, 25)),
     "sync, other protocol": (lambda s: s.sync(s.follower, protocol=("consumer", "odd")), (25, 23, 23, 23, 25)),
-    "sync, nothing said of it": (lambda s: s.sync(s.follower, protocol=(None, None)), (25, 27, WAITS, 0, 25)),
+    "sync, no response": (lambda s: s.sync(s.follower, protocol=(None, None)), (25, 27, WAITS, 0, 25)),
     "heartbeat": (lambda s: s.heartbeat(s.follower), (25, 27, 0, 0, 25)),
     "heartbeat, unknown": (lambda s: s.heartbeat("nobody"), (25, 25, 25, 25, 25)),
     "heartbeat, old generation": (lambda s: s.heartbeat(s.follower, 0), (25, 22, 22, 22, 25)),

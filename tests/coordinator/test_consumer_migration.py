@@ -64,7 +64,7 @@ def test_partitions_pass_from_kind_to_kind_only_when_they_have_been_given_up() -
     assert client.joined().error_code == 0
     client.sync()
     assert len(client.owned["a"]) == 2
-    assert coordinator.ask(member_id="new", member_epoch=2).assignment is None, "it has not said that it gave them up"
+    assert coordinator.ask(member_id="new", member_epoch=2).assignment is None, "it has not reported their revocation"
     client.follow()
     taken = coordinator.ask(member_id="new", member_epoch=2).assignment
     assert taken == {A: ALL - client.owned["a"]}
@@ -96,7 +96,7 @@ def test_classic_members_join_a_consumer_group() -> None:
     assert client.sync().error_code == 0
     assert client.owned == {}
     kept = coordinator.ask(member_id="new", member_epoch=2, topic_partitions={A: ALL}).assignment
-    assert client.heartbeat() == 0, "what it is to have is not free yet"
+    assert client.heartbeat() == 0, "its partitions are not free yet"
     coordinator.ask(member_id="new", member_epoch=2, topic_partitions=kept)
     client.follow()
     assert kept is not None

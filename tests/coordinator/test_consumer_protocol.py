@@ -62,7 +62,7 @@ def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: 
     kept = told.assignment
     assert kept is not None
     assert len(kept[A]) == 2
-    assert coordinator.ask(member_id="m1", member_epoch=2).member_epoch == 2, "nothing has been said of what it owns"
+    assert coordinator.ask(member_id="m1", member_epoch=2).member_epoch == 2, "it has not reported its partitions"
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment is None
     assert coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=kept).member_epoch == 3
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL - kept[A]}
@@ -133,7 +133,7 @@ def test_an_assignment_stays_for_as_long_as_is_set() -> None:
     assert coordinator.ask(member_id="m1", member_epoch=2).assignment == {A: group.target["m1"][A]}
     coordinator.ask(member_id="m1", member_epoch=-1)
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: group.target["m2"][A]}
-    assert (group.epoch, group.assignment_epoch) == (4, 3), "what the other had is not given away yet"
+    assert (group.epoch, group.assignment_epoch) == (4, 3), "the other's partitions are not reassigned yet"
     coordinator.advance_ms(1000)
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL}
 
@@ -380,7 +380,7 @@ def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinato
     kept = coordinator.consumer_group.members["m1"].assigned
     assert coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=kept).member_epoch == 2
     told = coordinator.ask(member_id="m1", member_epoch=2)
-    assert (told.member_epoch, told.assignment) == (3, kept), "the next one counts, and is told everything"
+    assert (told.member_epoch, told.assignment) == (3, kept), "the next one counts, and gets everything"
     assert coordinator.ask(member_id="m1", member_epoch=3).assignment is None
 
 

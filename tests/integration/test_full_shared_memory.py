@@ -69,7 +69,9 @@ def _memory_goes_before_it_is_taken(broker: BrokerProcess, topic: str) -> None:
         filler = fill(leave_bytes=256 << 10)
     finally:
         os.kill(broker.pid(), signal.SIGCONT)
-    wait_until(lambda: "the number of processors stays 4, not 6: shared memory" in broker.log_text(), "the log says why")
+    wait_until(
+        lambda: "the number of processors stays 4, not 6: shared memory" in broker.log_text(), "the log says why"
+    )
     assert len(broker.processes("processor")) == 4
     _serves(broker, topic, 3)
     filler.unlink()

@@ -63,7 +63,7 @@ class Reloaded:
             return [line for line in text.splitlines() if "SIGHUP" in line] if text.endswith("\n") else []
 
         last = "SIGHUP: ignored" if complaint else "changed: "
-        return wait_until(lambda: last in " ".join(lines()) and lines()[1:], "the log says what was done")
+        return wait_until(lambda: last in " ".join(lines()) and lines()[1:], "the lines in the log")
 
     def value(self, name: str) -> tuple[str | None, int]:
         """Return the value of a setting and its source."""

@@ -36,9 +36,9 @@ def keep(store: MetadataStore, request: str) -> None:
 def test_outcomes_come_back_as_they_were(store: MetadataStore) -> None:
     keep(store, "one")
     with store.transaction() as transaction:
-        transaction.keep_outcomes("nothing to tell", [])
+        transaction.keep_outcomes("nothing to report", [])
     assert store.outcomes_of("one") == OUTCOMES
-    assert store.outcomes_of("nothing to tell") == []
+    assert store.outcomes_of("nothing to report") == []
     assert store.outcomes_of("another") is None
 
 

@@ -1,4 +1,4 @@
-"""A start that the machine does not allow logs one line: what happened, the value seen, what to do."""
+"""A start that the machine does not allow logs one line: event, value, remedy."""
 
 import errno
 import os

@@ -76,7 +76,7 @@ def test_a_signal_that_asks_for_no_stop_ends_nothing(tmp_path: Path, signum: sig
             home = ask(client)
             for pid in reversed(before):
                 os.kill(pid, signum)
-            wait_until(lambda: "INFO supervisor" in broker.log.read_text(), "the log says what was asked")
+            wait_until(lambda: "INFO supervisor" in broker.log.read_text(), "the log names the request")
             assert ask(client) == home
         assert family(broker.process.pid) == before
         assert broker.terminate() == 0
@@ -93,7 +93,7 @@ def test_sigquit_writes_where_every_process_stands(tmp_path: Path) -> None:
             wait_until(lambda: "has not written its stacks" in broker.log.read_text(), "the stopped one is named")
         finally:
             os.kill(handler, signal.SIGCONT)
-        wait_until(lambda: broker.log.read_text().count("stacks of") == 6, "the others answer")
+        wait_until(lambda: broker.log.read_text().count("stacks of") == 6, "the others respond")
         lines = broker.log.read_text().splitlines()
         for pid in set(family(broker.process.pid)) - {handler}:
             [line] = [line for line in lines if f"-{pid}: " in line and "stacks of" in line]
@@ -109,7 +109,7 @@ def test_the_log_says_where_a_fault_in_c_has_struck(tmp_path: Path) -> None:
     with Supervised(tmp_path) as broker:
         broker.complete()
         os.kill(broker.slot("handler")["pid"], signal.SIGSEGV)
-        wait_until(lambda: "killed by SIGSEGV: Fatal Python error" in broker.log.read_text(), "the log says so")
+        wait_until(lambda: "killed by SIGSEGV: Fatal Python error" in broker.log.read_text(), "the line in the log")
         wait_until(lambda: broker.slot("handler")["state"] == "running", "it is replaced")
         assert broker.terminate() == 0
 
@@ -149,7 +149,7 @@ def test_sigusr1_opens_the_log_anew_in_every_process(daemon: dict[str, Any]) -> 
         log.rename(log.with_name("moved"))
         os.kill(pid, signal.SIGUSR1)
         wait_until(lambda: all(outputs(each) == {str(log)} for each in before), "every process has the new file")
-        wait_until(lambda: "reopened the log" in log.read_text(), "the log says so")
+        wait_until(lambda: "reopened the log" in log.read_text(), "the line in the log")
         assert "reopened the log" not in log.with_name("moved").read_text()
         client.call(18, 0)
         assert page_status(daemon["status_url"]) == 200
@@ -251,7 +251,7 @@ def test_a_whole_broker_says_where_it_stands_and_goes_on(broker_directory: Path)
         os.kill(broker.pid(), signal.SIGQUIT)
         wait_until(
             lambda: len([line for line in broker.log_since(position) if "stacks of" in line]) == len(before) + 1,
-            "every process has answered",
+            "every process has written its stacks",
         )
         client.call(18, 0)
     assert broker.child_pids() == before

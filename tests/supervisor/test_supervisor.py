@@ -105,7 +105,9 @@ def test_a_replacement_that_cannot_boot_is_tried_again(tmp_path: Path, role: str
         broker.complete()
         (broker.run_dir / "full").touch()
         os.kill(broker.slot(role)["pid"], signal.SIGKILL)
-        wait_until(lambda: "could not start: no space left; replacing it" in broker.log.read_text(), "the log says why")
+        wait_until(
+            lambda: "could not start: no space left; replacing it" in broker.log.read_text(), "the log has the reason"
+        )
         (broker.run_dir / "full").unlink()
         wait_until(lambda: broker.slot(role)["state"] == "running", f"the {role} runs")
         assert broker.terminate() == 0
@@ -155,7 +157,7 @@ def test_killing_the_supervisor_ends_its_children_and_the_next_start_removes_the
         children = broker.children()
         broker.process.kill()
         broker.process.wait()
-        wait_until(lambda: not any(is_alive(child) for child in children), "the children are gone")
+        wait_until(lambda: not any(is_alive(child) for child in children), "the children have ended")
         left = broker.shared_memory()
         assert left
         with Supervised(tmp_path) as second:
@@ -220,7 +222,7 @@ def test_a_cleaner_that_dies_too_often_is_replaced_more_slowly(tmp_path: Path) -
         broker.complete()
         kill_generations(broker, "cleaner", 3)
         often = re.compile(r"cleaner .* dies too often \(process.restart.limit\), so it is replaced in (2\d|30)\.\d s")
-        wait_until(lambda: often.search(broker.log.read_text()), "the log says that it waits")
+        wait_until(lambda: often.search(broker.log.read_text()), "the log has the wait")
         assert broker.slot("cleaner")["state"] == "dead"
         with broker.connect() as client:
             assert ask(client)
@@ -278,7 +280,7 @@ def test_without_its_recorder_the_broker_goes_on(tmp_path: Path) -> None:
     with Supervised(tmp_path, process_restart_limit=2) as broker:
         broker.complete()
         kill_generations(broker, "recorder", 3)
-        wait_until(lambda: "continues without its request log" in broker.log.read_text(), "the log says so")
+        wait_until(lambda: "continues without its request log" in broker.log.read_text(), "the line in the log")
         with broker.connect() as client:
             assert ask(client) == "0.1"
         assert broker.slot("recorder")["state"] == "dead"
@@ -353,7 +355,7 @@ def test_an_open_port_means_ready(tmp_path: Path) -> None:
         record = wait_until(lambda: run_dir.read(broker.run_dir), "the port is known")
         assert record.state == run_dir.STARTING
         port = int(record.bootstrap.rpartition(":")[2])
-        wait_until(lambda: len(broker.children()) == 3, "all that answer requests run")
+        wait_until(lambda: len(broker.children()) == 3, "all targets and processors run")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
         (broker.run_dir / "go").touch()

@@ -85,7 +85,7 @@ def test_g29_reconnect_backoff_doubles_with_jitter_up_to_the_most(states: Cluste
     states.connecting(1, now_ms, "host")
     states.ready(1)
     states.disconnected(1, now_ms)
-    assert states.connection_delay_ms(1, now_ms) <= 60, "what was ready begins again"
+    assert states.connection_delay_ms(1, now_ms) <= 60, "ready nodes reconnect"
 
 
 def test_g29_equal_backoffs_have_no_jitter() -> None:
@@ -146,7 +146,7 @@ def test_g30_setup_timeout_doubles_up_to_the_most_and_begins_again_when_connecte
         assert states.nodes_with_setup_timeout(now_ms) == []
     states.connecting(1, now_ms, "host")
     states.checking_api_versions(1)
-    assert states.nodes_with_setup_timeout(now_ms + 1e6) == [], "what has connected is waited for by its requests"
+    assert states.nodes_with_setup_timeout(now_ms + 1e6) == [], "connected nodes wait for their requests"
     assert states.setup_timeout_ms(1) <= 12_000
 
 

@@ -95,7 +95,7 @@ def test_g30_a_connection_on_which_nothing_comes_any_more_is_given_up(relay: Rel
             # A busy machine may be too slow for so little patience: then once more.
             return client.network.ready(node, client.now_ms) and client.ask(node).was_received
 
-        client.poll_until(is_answered, "another connection, and an answer")
+        client.poll_until(is_answered, "another connection, and a response")
 
 
 @pytest.mark.parametrize("accepts", [True, False])

@@ -120,7 +120,7 @@ def test_g08_backoff_after_failures_and_after_answers_without_news() -> None:
         metadata.failed_update(0)
         assert 0.8 * base <= metadata.time_to_allow_update_ms(0) <= min(1.2 * base, 1000)
     update(metadata, topic("t", 0))
-    assert metadata.time_to_allow_update_ms(0) <= 120, "an answer ends it; the first wait is that after any answer"
+    assert metadata.time_to_allow_update_ms(0) <= 120, "a response ends it; the first wait is that after any response"
     for base in (100, 200, 400, 800, 1000):
         metadata.request_update()
         update(metadata, topic("t", 0))
@@ -216,7 +216,7 @@ def test_g10_a_newer_leader_from_another_response_is_taken() -> None:
     assert after.topic_ids == before.topic_ids
     assert before.leader_for("t", 0) == NODES[1], "a snapshot does not change"
     update(metadata, topic("t", 5, 5, 5, 5, number=1))
-    assert metadata.fetch().leader_epoch("t", 0) == 6, "an answer from a broker that lags behind"
+    assert metadata.fetch().leader_epoch("t", 0) == 6, "a response from a lagging broker"
 
 
 def test_g05_a_topic_that_is_not_used_is_forgotten() -> None:
@@ -232,7 +232,7 @@ def test_g05_a_topic_that_is_not_used_is_forgotten() -> None:
     metadata.add("never answered", 300_000)
     metadata.request_update()
     update(metadata, topic("used", 0), now_ms=499_999)
-    assert metadata.topics == {"used", "never answered"}, "a new one stays until it is answered"
+    assert metadata.topics == {"used", "never answered"}, "a new request is kept until its response"
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_g34_what_the_broker_does_not_speak_is_never_sent(world: World) -> None:
     request = world.send(1, versions=(6, 9))
     polls = len(world.selector.timeouts)
     [response] = world.poll(1000)
-    assert len(world.selector.timeouts) == polls, "failures of this side come at once and alone"
+    assert len(world.selector.timeouts) == polls, "local failures are returned at once and alone"
     assert response.request is request
     assert isinstance(response.version_mismatch, UnsupportedVersion)
     assert not response.was_received
@@ -236,7 +236,7 @@ def test_g31_what_is_in_flight_fails_in_the_order_in_which_it_was_sent(world: Wo
     world.selector.end(1)
     responses = world.poll()
     assert [each.request for each in responses] == sent
-    assert [each.disconnected for each in responses] == [False, True, True, True], "what came before the end counts"
+    assert [each.disconnected for each in responses] == [False, True, True, True], "data before the end counts"
     assert world.client.connection_failed(world.nodes[0])
     assert world.metadata.update_requested
 

@@ -80,7 +80,7 @@ def poll_until(selector: Selector, is_so: Callable[[], bool]) -> None:
             selector.poll(20)
         return is_so()
 
-    wait_until(polled, "what a poll was to bring")
+    wait_until(polled, "the expected events")
 
 
 def frame(content: bytes) -> bytes:
@@ -119,7 +119,7 @@ def test_g37_sockets_keep_alive_send_without_delay_and_have_the_buffers_asked_fo
         [sockets[node_id].getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
         for node_id in (1, 2)
     )
-    assert given == [2 * 65536, 2 * 32768], "the kernel doubles what it is asked for"
+    assert given == [2 * 65536, 2 * 32768], "the kernel doubles the requested size"
     assert system != given
     for each in sockets.values():
         each.close()

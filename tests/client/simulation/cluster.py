@@ -59,7 +59,7 @@ class Cluster:
     outcome: PartResponse | None = None
     """The answer to each batch that comes, in the place of appending it."""
     throttle_ms: int = 0
-    """What every answer to Produce asks for."""
+    """The throttle time of every Produce response."""
     produced: list[tuple[int, int]] = field(default_factory=list)
     """Of each Produce that came: to which node, and with how many partitions."""
     first_epoch: int = 0

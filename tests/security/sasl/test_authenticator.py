@@ -26,7 +26,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class ExpiringServer(PlainServer):
-    """A mechanism whose credentials last for a minute."""
+    """A mechanism with credentials for a minute."""
 
     def respond(self, token: bytes) -> bytes:
         answer = super().respond(token)

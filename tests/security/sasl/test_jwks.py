@@ -47,7 +47,7 @@ def test_h08_a_token_with_a_new_key_makes_a_server_be_asked_at_once(server: KeyS
         assert keys.find("old") is not None
         asked = server.asked
         assert keys.find("new") is not None
-        assert server.asked == asked, "who is known needs no server"
+        assert server.asked == asked, "a known key needs no server"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_h08_signed_tokens_make_a_user_for_as_long_as_they_last(
 
 
 def hmac_of_public_key() -> str:
-    """Return a token that servers accept if it may choose the algorithm: a MAC whose secret is the public key."""
+    """Return a token that servers accept if it may choose the algorithm: a MAC keyed with the public key."""
     head, body = ({"alg": "HS256", "typ": "JWT", "kid": "rsa"}, claims())
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (head, body)]
     secret = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
