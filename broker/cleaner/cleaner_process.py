@@ -10,7 +10,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from rotunda.broker.cleaner.maintenance import Upkeep
+from rotunda.broker.cleaner.maintenance import Maintenance
 from rotunda.broker.cleaner.owner_client import OwnerClient, Stopped
 from rotunda.broker.cleaner.throttler import Throttler
 from rotunda.broker.clock import SystemClock
@@ -66,12 +66,12 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 
 def _serve(cleaner: Cleaner, owners: OwnerClient) -> None:
-    # Errors of one partition are handled in `Upkeep`.
+    # Errors of one partition are handled in `Maintenance`.
     faults = FaultLimit(logger, "the cleaner's loop", passing=(Stopped,))
     while True:
         wait_s = FAULT_PAUSE_S
         with faults:
-            wait_s = cleaner.turn()
+            wait_s = cleaner.run_once()
         owners.wait(wait_s)
 
 
@@ -85,7 +85,7 @@ class Cleaner:
         self._metadata = metadata
         self._clock = SystemClock()
         self._pace = Throttler(owners, self._clock)
-        self._upkeep = Upkeep(metadata, context.partitions, self._clock, owners.ask, self._pause)
+        self._maintenance = Maintenance(metadata, context.partitions, self._clock, owners.ask, self._pause)
         self._page = page
         self._stored: dict[str, int] = {}
         now_ns = self._clock.monotonic_ns()
@@ -95,7 +95,7 @@ class Cleaner:
         # Files of an earlier run.
         self._doomed_due_ns: int | None = now_ns
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """Run the due tasks; return the seconds until the next one is due. Raises Stopped."""
         if self._broker_words.storage_state == StorageState.GONE:
             return GONE_PAUSE_S
@@ -103,18 +103,18 @@ class Cleaner:
         config = self._metadata.broker_config
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._retention_due_ns:
-            self._upkeep.apply_retention()
+            self._maintenance.apply_retention()
             now_ns = self._clock.monotonic_ns()
             self._retention_due_ns = now_ns + config.log_retention_check_interval_ms * _NS_PER_MS
             self._doomed_due_ns = now_ns
         if now_ns >= self._compaction_due_ns:
-            worked = config.log_cleaner_enable and self._upkeep.compact_dirtiest()
+            worked = config.log_cleaner_enable and self._maintenance.compact_dirtiest()
             now_ns = self._clock.monotonic_ns()
             # Compaction continues as long as a partition is due.
             self._compaction_due_ns = now_ns + (0 if worked else config.log_cleaner_backoff_ms * _NS_PER_MS)
             self._doomed_due_ns = now_ns if worked else self._doomed_due_ns
         if self._doomed_due_ns is not None and now_ns >= self._doomed_due_ns:
-            wait_ms = self._upkeep.remove_doomed_files()
+            wait_ms = self._maintenance.remove_doomed_files()
             self._doomed_due_ns = None if wait_ms is None else now_ns + wait_ms * _NS_PER_MS
         self._publish()
         dues = (self._retention_due_ns, self._compaction_due_ns, self._doomed_due_ns)
@@ -127,15 +127,15 @@ class Cleaner:
 
     def _refresh(self) -> None:
         if self._broker_words.metadata_version > self._metadata.version:
-            self._upkeep.refresh()
+            self._maintenance.refresh()
         self._pace.bytes_per_second = self._metadata.broker_config.log_cleaner_io_max_bytes_per_second
 
     def _publish(self) -> None:
         """Update the metrics page; counters continue from a predecessor's values."""
-        counters = self._upkeep.counters
+        counters = self._maintenance.counters
         for name, value in counters.values.items():
             self._page.add(self._page.index(name), value - self._stored.get(name, 0))
             self._stored[name] = value
         self._page.set(self._page.index("max_dirty_percent"), counters.max_dirty_percent)
-        self._page.set(self._page.index("uncleanable_partitions"), len(self._upkeep.uncleanable))
+        self._page.set(self._page.index("uncleanable_partitions"), len(self._maintenance.uncleanable))
         self._page.set(self._page.index("last_look_ms"), counters.last_look_ms)

@@ -73,7 +73,7 @@ class Place(NamedTuple):
         return self.topic, self.partition
 
 
-class Upkeep:
+class Maintenance:
     """The partitions of one broker. `refresh` updates `metadata`."""
 
     def __init__(

@@ -20,8 +20,8 @@ from rotunda.broker.apis.groups.offset_commit import (
     ValidatedCommit,
     committer_of,
     is_refused,
-    judge_commit,
     refused,
+    validated_commit,
 )
 from rotunda.broker.coordinator.offsets.cached_commit import CachedCommit
 from rotunda.broker.coordinator.offsets.commits import RepeatedCommit
@@ -249,15 +249,15 @@ class GroupFastPath:
         body, places = codec.decode_and_locate(_OFFSET_COMMIT, version, view, body_at, end)
         if is_refused(self._broker, request.session, version, body):
             return False
-        judged = judge_commit(self._broker, version, body)
-        facts = self._commit_facts(version, judged.row, judged.partitions)
-        if judged.shard is None or not judged.records:
-            self._answers.answer(request, judged.response, judged.error, facts)
+        validated = validated_commit(self._broker, version, body)
+        facts = self._commit_facts(version, validated.row, validated.partitions)
+        if validated.shard is None or not validated.records:
+            self._answers.answer(request, validated.response, validated.error, facts)
             return True
-        payload = codec.encode_response(_OFFSET_COMMIT, version, request.correlation_id, judged.response)
-        is_short = not judged.error and len(payload) <= _LONGEST_ANSWER
-        if is_short and body.retention_time_ms == NO_RETENTION and judged.partitions <= _MOST_PARTITIONS:
-            self._keep(request, (body, places), judged, payload)
+        payload = codec.encode_response(_OFFSET_COMMIT, version, request.correlation_id, validated.response)
+        is_short = not validated.error and len(payload) <= _LONGEST_ANSWER
+        if is_short and body.retention_time_ms == NO_RETENTION and validated.partitions <= _MOST_PARTITIONS:
+            self._keep(request, (body, places), validated, payload)
 
         def done(error: int) -> None:
             if error:
@@ -266,10 +266,10 @@ class GroupFastPath:
                 self._answers.send_short(request, payload, facts)
             else:
                 now_ns = self._now_ns()
-                self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(judged.error, about=facts[0]))
+                self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(validated.error, about=facts[0]))
 
         self._linger.connections.add(request.connection_id)
-        judged.shard.append(judged.records, self._answers.contained(request, done), patient=True)
+        validated.shard.append(validated.records, self._answers.contained(request, done), patient=True)
         return True
 
     def _is_short_and_next(self, request: Request) -> bool:
@@ -297,11 +297,11 @@ class GroupFastPath:
         return True
 
     def _keep(
-        self, request: Request, read: tuple[Any, list[tuple[int, str]]], judged: ValidatedCommit, payload: bytes
+        self, request: Request, read: tuple[Any, list[tuple[int, str]]], validated: ValidatedCommit, payload: bytes
     ) -> None:
         """Cache a member's fully accepted commit, to compare its next commits with; ``read``: body and places."""
         metadata, version, targets = self._broker.metadata, request.api_version, []
-        (body, places), shard = read, judged.shard
+        (body, places), shard = read, validated.shard
         if shard is None:
             return
         for asked in body.topics:
@@ -320,7 +320,7 @@ class GroupFastPath:
                 for part in asked.partitions
             ]
         commit = RepeatedCommit(body.group_id, targets)
-        said, facts = (body.topics, payload), self._commit_facts(version, judged.row, judged.partitions)
+        said, facts = (body.topics, payload), self._commit_facts(version, validated.row, validated.partitions)
         cached = CachedCommit(request, places, committer_of(body, version), shard, commit, said, facts)
         self._commits.keep(request.connection_id, cached)
 

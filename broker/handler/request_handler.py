@@ -35,7 +35,7 @@ from rotunda.broker.partitions.row_flags import RowFlags
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.scheduling.purgatory import Purgatory
 from rotunda.broker.scheduling.slices import Slices
-from rotunda.broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
+from rotunda.broker.server_log.slow_turns import COMMITTING, LONG_NS, MAINTENANCE, METADATA, TAKING, WAITING, SlowTurns
 from rotunda.shm.tables.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class RequestHandler:
         self._caches.forget_unused(now_ns)
         self._share.forget_unused()
         self._peer_calls.repeat()
-        self.turns.spent(self.now_ns(), UPKEEP)
+        self.turns.spent(self.now_ns(), MAINTENANCE)
 
     def wait_ms(self) -> int:
         """Return how long the loop may sleep: until the next deadline, or briefly while a ring is blocked."""

@@ -36,8 +36,8 @@ NO_OFFSET: Final = -1
 
 STORAGE_ERROR: Final[StageResult] = (int(ErrorCode.KAFKA_STORAGE_ERROR), NO_OFFSET, -1)
 
-#: Not validated yet, and too large for one step: `PartitionLog.judge` validates the batch. Not a Kafka error code.
-TO_BE_JUDGED: Final[StageResult] = (-3, NO_OFFSET, -1)
+#: Not validated yet, and too large for one step: `PartitionLog.validate` validates the batch. Not a Kafka error code.
+TO_BE_VALIDATED: Final[StageResult] = (-3, NO_OFFSET, -1)
 
 #: A larger batch is written to the file before it is assigned an offset: writing it exceeds its share of a turn.
 WRITTEN_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
@@ -62,7 +62,7 @@ class Admitted:
     is_copy: bool
 
 
-Judged: TypeAlias = Admitted | StageResult
+Validated: TypeAlias = Admitted | StageResult
 """A batch that is admitted, or why it is not."""
 
 
@@ -133,7 +133,7 @@ class AppendLimits:
         """Return whether a batch of this size may take long to validate, or is compressed again."""
         return config.compacts or config.compression_type != "producer" or size_bytes > PIECE_BYTES + BATCH_HEADER_BYTES
 
-    def admit_at_once(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Judged | None:
+    def admit_at_once(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Validated | None:
         """Return the result of `admit`, or None if validating or writing the batch needs more than one step."""
         is_many = header.record_count > RECORDS_AT_ONCE and self._is_walked(header)
         is_large = self.at_once_bytes < header.size_bytes <= self.largest_bytes
@@ -144,11 +144,11 @@ class AppendLimits:
         try:
             next(steps)
         except StopIteration as stop:
-            judged: Judged = stop.value
-            return judged
+            validated: Validated = stop.value
+            return validated
         return None
 
-    def admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Steps[Judged]:
+    def admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Steps[Validated]:
         """Return the batch in its stored form, without the append time, or the reason for its rejection.
 
         The result is a copy if anything in it changes: the client's own bytes must stay unchanged until they are
@@ -272,11 +272,11 @@ def _has_larger(records: Buffer, most_bytes: int) -> Steps[bool]:
     return False
 
 
-def written_ahead(judged: Judged | None) -> memoryview | None:
+def written_ahead(validated: Validated | None) -> memoryview | None:
     """Return the stored form of a batch that is so large that it is written before it is staged; else None."""
-    if not isinstance(judged, Admitted) or len(judged.batch) <= WRITTEN_AT_ONCE_BYTES:
+    if not isinstance(validated, Admitted) or len(validated.batch) <= WRITTEN_AT_ONCE_BYTES:
         return None
-    return judged.batch
+    return validated.batch
 
 
 def _copied(batch: memoryview) -> Steps[memoryview]:

@@ -2,7 +2,7 @@
 
 An append has two halves. `stage` validates a batch, assigns its offset and buffers it: no I/O, not even for a roll.
 Only the offset is written into the caller's memory, so a request can be read again from the ring after a crash. A batch
-that is slow to validate is validated before, by `judge`, which does not modify its memory. A batch that is slow to
+that is slow to validate is validated before, by `validate`, which does not modify its memory. A batch that is slow to
 write is written beyond the end of the file before it is staged, by `write_ahead`: it is not part of the log either.
 
 `commit` writes all staged batches at once. Only when it has returned does the caller publish the new end in shared
@@ -13,7 +13,7 @@ published end are whole on disk, and anything beyond it is removed by the next `
 import struct
 from collections.abc import Callable
 
-from rotunda.broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_JUDGED, Admitted, Judged, StageResult
+from rotunda.broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_VALIDATED, Admitted, StageResult, Validated
 from rotunda.broker.log.committed_log import AppendHold, LogWriteFailed
 from rotunda.broker.log.disk_room import NO_ROOM
 from rotunda.broker.log.maintained_log import MaintainedLog
@@ -69,15 +69,15 @@ class PartitionLog(MaintainedLog):
     read and deleted.
     """
 
-    #: The batch that is being written ahead; until `end_ahead`, batches of other clients are TO_BE_JUDGED.
+    #: The batch that is being written ahead; until `end_ahead`, batches of other clients are TO_BE_VALIDATED.
     _ahead: memoryview | None = None
 
-    def judge(self, batch: memoryview, header: BatchHeader) -> Steps[Judged]:
-        """Return in steps the `judged` argument of `stage` for a batch that is slow to validate. Changes no state."""
+    def validate(self, batch: memoryview, header: BatchHeader) -> Steps[Validated]:
+        """Return in steps the `validated` argument of `stage`, for a batch slow to validate. Changes no state."""
         return self._limits.admit(batch, header, self._wall_ms())
 
     def stage(
-        self, batch: memoryview, header: RawHeader, *, is_own: bool = False, judged: Judged | None = None
+        self, batch: memoryview, header: RawHeader, *, is_own: bool = False, validated: Validated | None = None
     ) -> StageResult:
         """Validate one whole, valid batch and assign its offset. HOT. No I/O; `batch` is read until `commit` returns.
 
@@ -85,8 +85,8 @@ class PartitionLog(MaintainedLog):
         stored batch may be a copy with other contents; then the base offset is written into both.
 
         Returns (0, base offset, log append time or -1); (46, base offset, time) for a duplicate, which is acknowledged
-        like the original after the next `commit`; else (error code, -1, -1). That is TO_BE_JUDGED if the batch needs
-        the result of `judge`, or waits for `write_ahead`. An `is_own` batch, of this process, is stored unchanged.
+        like the original after the next `commit`; else (error code, -1, -1). That is TO_BE_VALIDATED if the batch needs
+        the result of `validate`, or waits for `write_ahead`. An `is_own` batch, of this process, is stored unchanged.
         """
         _, length, _, _, _, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, _ = header
         size = length + LOG_OVERHEAD_BYTES
@@ -109,7 +109,7 @@ class PartitionLog(MaintainedLog):
                 )
             )
         ):
-            stored = self._stored(batch, header, now_ms, judged, is_own=is_own)
+            stored = self._stored(batch, header, now_ms, validated, is_own=is_own)
             if isinstance(stored, tuple):
                 return stored
             sent, batch = batch, stored
@@ -120,7 +120,7 @@ class PartitionLog(MaintainedLog):
                 append_time_ms = now_ms
         producers = self._producers
         if producer_id >= 0:
-            verdict = producers.judge(producer_id, epoch, sequence, delta, attributes)
+            verdict = producers.validate(producer_id, epoch, sequence, delta, attributes)
             if verdict:
                 return self._verdict(verdict, producer_id, sequence, delta)
         base_offset = self.next_offset
@@ -138,7 +138,7 @@ class PartitionLog(MaintainedLog):
         return 0, base_offset, append_time_ms
 
     def _stored(
-        self, batch: memoryview, header: RawHeader, now_ms: int, judged: Judged | None, *, is_own: bool
+        self, batch: memoryview, header: RawHeader, now_ms: int, validated: Validated | None, *, is_own: bool
     ) -> memoryview | StageResult:
         """Return the stored form of a batch, or the reason for its rejection."""
         if self.fault or self._held > is_own:
@@ -146,12 +146,12 @@ class PartitionLog(MaintainedLog):
         if is_own:
             return batch
         limits = self._limits
-        judged = judged or limits.admit_at_once(batch, BatchHeader._make(header), now_ms) or TO_BE_JUDGED
-        if isinstance(judged, tuple):
-            return judged
-        if self._ahead is not None and judged.batch is not self._ahead:
-            return TO_BE_JUDGED
-        return _with_append_time(judged, now_ms) if limits.log_append_time else judged.batch
+        validated = validated or limits.admit_at_once(batch, BatchHeader._make(header), now_ms) or TO_BE_VALIDATED
+        if isinstance(validated, tuple):
+            return validated
+        if self._ahead is not None and validated.batch is not self._ahead:
+            return TO_BE_VALIDATED
+        return _with_append_time(validated, now_ms) if limits.log_append_time else validated.batch
 
     def begin_ahead(self, batch: memoryview) -> None:
         """Make batches of other clients wait until `end_ahead` for a large one, which is written ahead and staged."""
@@ -219,7 +219,7 @@ class PartitionLog(MaintainedLog):
         if self.fault or self._held is AppendHold.EVERYTHING:
             return STORAGE_ERROR
         producers = self._producers
-        error = producers.judge_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        error = producers.validate_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         if error:
             return error, NO_OFFSET, -1
         now_ms, offset = self._wall_ms(), self.next_offset

@@ -167,7 +167,7 @@ def validate(batch: Buffer, header: RawHeader | None, produce_version: int) -> i
     such an id it is validated without that bit.
     """
     if header is None:
-        return _judge_fragment(batch)
+        return _validate_fragment(batch)
     (
         base_offset,
         batch_length,
@@ -185,11 +185,11 @@ def validate(batch: Buffer, header: RawHeader | None, produce_version: int) -> i
     ) = header
     size = batch_length + LOG_OVERHEAD_BYTES
     if magic != MAGIC or size != len(batch) or base_offset != 0:
-        return _judge_shape(_make_header(header), len(batch))
+        return _validate_shape(_make_header(header), len(batch))
     if crc32c(batch[CRC_START:]) != crc:
         return _CORRUPT_MESSAGE
     if attributes:
-        error = _judge_attributes(batch, attributes, produce_version)
+        error = _validate_attributes(batch, attributes, produce_version)
         if error:
             return error
     if (
@@ -202,7 +202,7 @@ def validate(batch: Buffer, header: RawHeader | None, produce_version: int) -> i
     return _NONE
 
 
-def _judge_fragment(batch: Buffer) -> int:
+def _validate_fragment(batch: Buffer) -> int:
     """Return the error code for records too short for a header: none at all, or a torn batch."""
     if len(batch) <= _MAGIC_OFFSET:
         return _INVALID_RECORD
@@ -210,7 +210,7 @@ def _judge_fragment(batch: Buffer) -> int:
     return _CORRUPT_MESSAGE if length < _LEAST_BATCH_LENGTH else _INVALID_RECORD
 
 
-def _judge_shape(header: BatchHeader, size_bytes: int) -> int:
+def _validate_shape(header: BatchHeader, size_bytes: int) -> int:
     """Return why a batch has the wrong magic, does not fill its place exactly, or starts above offset 0."""
     if not 0 <= header.magic <= MAGIC or header.batch_length < _LEAST_BATCH_LENGTH:
         return _CORRUPT_MESSAGE
@@ -219,7 +219,7 @@ def _judge_shape(header: BatchHeader, size_bytes: int) -> int:
     return _INVALID_RECORD
 
 
-def _judge_attributes(batch: Buffer, attributes: int, produce_version: int) -> int:
+def _validate_attributes(batch: Buffer, attributes: int, produce_version: int) -> int:
     codec = attributes & CODEC_MASK
     if codec >= len(CODECS) or (codec == _ZSTD and produce_version < _ZSTD_FROM_PRODUCE):
         return _UNSUPPORTED_COMPRESSION_TYPE

@@ -115,7 +115,7 @@ class Recorder:
         """Whether any row is not in a finished file yet."""
         return self._buffers.pending() or (self._roles is not None and self._roles.is_under_way)
 
-    def turn(self, metadata_version: int) -> float:
+    def run_once(self, metadata_version: int) -> float:
         """Run all due tasks; return the seconds until the next is due, unless a bell rings before."""
         if metadata_version != self._metadata_version:
             self._refresh()
@@ -138,7 +138,7 @@ class Recorder:
     def finish(self) -> None:
         """Read and write all rows, whether or not they are due and the imports are done."""
         self.is_prepared = True
-        self.turn(self._metadata_version)
+        self.run_once(self._metadata_version)
         self._add_roles(is_last=True)
         self._roll(everything=True)
 
@@ -205,7 +205,7 @@ class Recorder:
         if self._roles is None:
             return
         now_ns, now_us = self._clock.monotonic_ns(), self._now_us()
-        for row in self._roles.turn(now_ns, now_us, is_last=is_last):
+        for row in self._roles.run_once(now_ns, now_us, is_last=is_last):
             settlement = self._buffers.add("roles", now_us // HOUR_US, row, 1, now_ns)
             settlement[self._recorder, "events_settled"] += 1
 

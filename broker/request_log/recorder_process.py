@@ -172,7 +172,7 @@ def _serve(
             return
         wait_s = FAULT_PAUSE_S
         with faults:
-            wait_s = recorder.turn(context.broker_words.metadata_version)
+            wait_s = recorder.run_once(context.broker_words.metadata_version)
         counts = recorder.counts()
         for name, value, before in zip(counts._fields, counts, stored, strict=True):
             page.add(page.index(name), value - before)

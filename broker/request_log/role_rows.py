@@ -94,7 +94,7 @@ class RoleRows:
             self._idle.append(look)
         return False
 
-    def turn(self, now_ns: int, now_us: int, *, is_last: bool = False) -> list[Row]:
+    def run_once(self, now_ns: int, now_us: int, *, is_last: bool = False) -> list[Row]:
         """Sample, and return the rows of an interval that ends now: when it is complete, or with `is_last`.
 
         The time is passed as monotonic time, and as the rows' timestamp.

@@ -33,7 +33,7 @@ Doing = tuple[str, str]
 METADATA: Doing = ("metadata changes", "")
 TAKING: Doing = ("Produce, Fetch, or another handler's request", "")
 COMMITTING: Doing = ("coordinators and the commit of appended records", "")
-UPKEEP: Doing = ("log maintenance", "")
+MAINTENANCE: Doing = ("log maintenance", "")
 WAITING: Doing = ("parked requests", "")
 
 #: The time between the last clock reading and the end of the turn.

@@ -1,6 +1,6 @@
 """Changes the number of handlers while the broker runs: all partitions and groups move at once (`E04`).
 
-Runs in the supervisor, whose loop calls `turn`; the controller publishes the wanted number. Ownership follows from the
+Runs in the supervisor's loop; the controller publishes the wanted number. Ownership follows from the
 number, so no request is answered during the move. Connections stay open, except those with an unanswered request that
 could not be copied (`kept_requests`):
 
@@ -81,7 +81,7 @@ class HandlerCount:
         """Whether a move is in progress."""
         return self._step is not _Step.NONE
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Run the next step, if it is due. Processors neither join nor leave meanwhile."""
         if self._step is _Step.NONE:
             self._begin()

@@ -1,6 +1,6 @@
 """Opens and closes listeners while the broker runs, as the settings change (`A30`).
 
-Runs in the supervisor, whose loop calls `turn` with the current settings. A listener is bound and published before the
+Runs in the supervisor's loop with the current settings. A listener is bound and published before the
 acceptor gets its socket, so that every process knows the listener of a connection. A removed one is first published as
 closed: processors stop reading its connections, and close each after its last response; then the acceptor closes its
 socket, and this process its own. A listener's name is permanent: another address needs another name.
@@ -51,7 +51,7 @@ class ListenerSet:
         """The sockets to be closed by orders not yet sent to the acceptor: no child may inherit them."""
         return [listener.socket.fileno() for kind, _, listener in self._orders if kind == CLOSE]
 
-    def turn(self, config: BrokerConfig) -> None:
+    def run_once(self, config: BrokerConfig) -> None:
         """Open and close listeners as the settings require, and send the orders to the acceptor."""
         wanted = config.bound_listeners, config.effective_advertised_listeners
         if self._followed != wanted:

@@ -1,6 +1,6 @@
 """The operator's tasks, requested by signals: stacks of every process, a new log file, a configuration reload.
 
-Runs in the supervisor, whose loop calls `turn` after every sleep. One task per signal; the log file is also rotated
+Runs in the supervisor's loop after every sleep. One task per signal; the log file is also rotated
 without a signal when it is full or old.
 """
 
@@ -31,7 +31,7 @@ _TRY_AGAIN_MS = 60_000
 
 
 class OperatorTasks:
-    """Runs the tasks of the signals. `turn` runs all that are due; `wait_ms` returns the time until a rotation."""
+    """Runs the tasks of the signals. `run_once` runs all that are due; `wait_ms` returns the time until a rotation."""
 
     def __init__(
         self, signals: OperatorSignals, children: Sequence[Child], log_file: LogFile | None, clock: Clock
@@ -48,7 +48,7 @@ class OperatorTasks:
             signal.SIGUSR2: self._nothing,
         }
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Run the tasks requested since the last call, and rotate the log file if due."""
         for signum in self._signals.take_tasks():
             self._tasks[signum]()

@@ -1,6 +1,6 @@
 """Changes the number of processors while the broker runs: starts one more, or stops the last ones (`A28`, `A29`).
 
-Runs in the supervisor, whose loop calls `turn`; the controller publishes the wanted number. Steps run one after the
+Runs in the supervisor's loop; the controller publishes the wanted number. Steps run one after the
 other, each only after the end of the previous one:
 
 - One more: its memory is allocated and announced, it starts, and when it is ready the acceptor may send it
@@ -59,7 +59,7 @@ class ProcessorCount:
         #: A number that could not be reached; it is retried after another number has been wanted.
         self._given_up = 0
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Run the next step, if it is due."""
         broker_words = self._context.broker_words
         wanted = broker_words.wanted_processors or broker_words.processors

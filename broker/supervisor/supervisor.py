@@ -190,9 +190,9 @@ class Supervisor:
             self._on_death(child)
         self._restart_due()
         if not self._handlers.is_moving:
-            self._processors.turn()
+            self._processors.run_once()
         if self._processors.is_settled:
-            self._handlers.turn()
+            self._handlers.run_once()
         self._look()
         self._follow_settings()
         for child in self._children:
@@ -223,7 +223,7 @@ class Supervisor:
             # SQLite's connections must not be open across a fork.
             self._settings.close()
             config = self._settings.broker_config
-            self._settings.apply(lambda: self._listeners.turn(config))
+            self._settings.apply(lambda: self._listeners.run_once(config))
 
     def _restart_due(self) -> None:
         for child in self._children:
@@ -255,7 +255,7 @@ class Supervisor:
         ready = [fd for fd, _ in poll.poll(min(waits_ms, default=None))]
         self._signals.drain()
         self._context.supervisor_bell.drain()
-        self._operator_tasks.turn()
+        self._operator_tasks.run_once()
         return [by_sentinel[fd] for fd in ready if fd in by_sentinel]
 
     def _on_death(self, child: Child) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rotunda.broker.cleaner import compaction
 from rotunda.broker.cleaner.clean_offsets import CleanOffsets
 from rotunda.broker.cleaner.cleaned_segment import CleanedSegment
-from rotunda.broker.cleaner.maintenance import Upkeep
+from rotunda.broker.cleaner.maintenance import Maintenance
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log import checkpoints
 from rotunda.broker.log.maintenance_tasks import SWAP
@@ -63,7 +63,7 @@ class Partitions:
             log_config=lambda _: self.config,
         )
         self.ask = self._ask
-        self.upkeep = Upkeep(
+        self.maintenance = Maintenance(
             metadata,  # type: ignore[arg-type]
             table,
             self.clock,
@@ -80,7 +80,7 @@ class Partitions:
 
     def is_compacted(self, index: int) -> bool:
         """Whether a round has been over a partition."""
-        return self.upkeep._clean_offsets.of(("t", index), self.topic_id) is not None
+        return self.maintenance._clean_offsets.of(("t", index), self.topic_id) is not None
 
 
 def test_a_full_disk_keeps_nobody_else_from_being_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,12 +95,12 @@ def test_a_full_disk_keeps_nobody_else_from_being_compacted(tmp_path: Path, monk
 
     with monkeypatch.context() as patched:
         patched.setattr(compaction, "CleanedSegment", FullDisk)
-        assert not partitions.upkeep.compact_dirtiest()
-        assert partitions.upkeep.compact_dirtiest()
-        assert not partitions.upkeep.compact_dirtiest()
+        assert not partitions.maintenance.compact_dirtiest()
+        assert partitions.maintenance.compact_dirtiest()
+        assert not partitions.maintenance.compact_dirtiest()
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
-    assert partitions.upkeep.compact_dirtiest()
+    assert partitions.maintenance.compact_dirtiest()
     assert partitions.is_compacted(0)
 
 
@@ -108,8 +108,8 @@ def test_an_owner_that_cannot_follow_keeps_nobody_else_from_being_compacted(tmp_
     """Its log may be offline."""
     partitions = Partitions(tmp_path, 2)
     partitions.logs[0].log.refuse_everything()
-    assert not partitions.upkeep.compact_dirtiest()
-    assert partitions.upkeep.compact_dirtiest()
+    assert not partitions.maintenance.compact_dirtiest()
+    assert partitions.maintenance.compact_dirtiest()
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]
 
 
@@ -122,11 +122,11 @@ def flip(file: Path, at: int) -> None:
 def test_a_partition_without_batches_is_left_alone(tmp_path: Path) -> None:
     partitions = Partitions(tmp_path, 2)
     flip(min((tmp_path / "t-0").glob("*.log")), 16)  # the magic of the first batch
-    assert not partitions.upkeep.compact_dirtiest()
-    assert partitions.upkeep.compact_dirtiest()
-    assert not partitions.upkeep.compact_dirtiest()
-    assert not partitions.upkeep.compact_dirtiest()
-    assert partitions.upkeep.uncleanable == {("t", 0)}
+    assert not partitions.maintenance.compact_dirtiest()
+    assert partitions.maintenance.compact_dirtiest()
+    assert not partitions.maintenance.compact_dirtiest()
+    assert not partitions.maintenance.compact_dirtiest()
+    assert partitions.maintenance.uncleanable == {("t", 0)}
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]
 
 
@@ -135,11 +135,11 @@ def test_a_damaged_batch_is_named_once_and_its_partition_compacted(
 ) -> None:
     partitions = Partitions(tmp_path, 1)
     flip(min((tmp_path / "t-0").glob("*.log")), 70)
-    assert partitions.upkeep.compact_dirtiest()
-    assert not partitions.upkeep.uncleanable
+    assert partitions.maintenance.compact_dirtiest()
+    assert not partitions.maintenance.uncleanable
     assert len(partitions.logs[0].batches()) > 1
-    partitions.upkeep._clean_offsets.forget([("t", 0)])
-    assert partitions.upkeep.compact_dirtiest()
+    partitions.maintenance._clean_offsets.forget([("t", 0)])
+    assert partitions.maintenance.compact_dirtiest()
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert line.startswith("t-0: 1 batches cannot be read and were not compacted")
     assert line.endswith("the first at offset 0: its checksum is wrong")
@@ -147,18 +147,18 @@ def test_a_damaged_batch_is_named_once_and_its_partition_compacted(
 
 def test_a_cleaner_goes_on_from_where_the_one_before_it_has_come(tmp_path: Path) -> None:
     before = Partitions(tmp_path, 1)
-    assert before.upkeep.compact_dirtiest()
+    assert before.maintenance.compact_dirtiest()
     found = CleanOffsets(tmp_path)
-    assert found.of(("t", 0), FIRST) == before.upkeep._clean_offsets.of(("t", 0), FIRST)
+    assert found.of(("t", 0), FIRST) == before.maintenance._clean_offsets.of(("t", 0), FIRST)
     assert found.of(("t", 0), FIRST) is not None
 
 
 def test_what_was_clean_of_a_deleted_topic_is_dirty_in_its_successor(tmp_path: Path) -> None:
     """Though the deletion was not seen: no log has two records of one key."""
-    assert Partitions(tmp_path, 1).upkeep.compact_dirtiest()
+    assert Partitions(tmp_path, 1).maintenance.compact_dirtiest()
     shutil.rmtree(tmp_path / "t-0")
     successor = Partitions(tmp_path, 1, LATER)
-    assert successor.upkeep.compact_dirtiest()
+    assert successor.maintenance.compact_dirtiest()
     [log] = successor.logs
     active = log.look().active.base_offset
     keys = [record.key for record in log.records() if record.offset < active]
@@ -167,9 +167,9 @@ def test_what_was_clean_of_a_deleted_topic_is_dirty_in_its_successor(tmp_path: P
 
 def test_a_deleted_topic_leaves_the_checkpoint_at_once(tmp_path: Path) -> None:
     partitions = Partitions(tmp_path, 1)
-    assert partitions.upkeep.compact_dirtiest()
+    assert partitions.maintenance.compact_dirtiest()
     partitions.deleted = [(SimpleNamespace(name="t"), SimpleNamespace(index=0))]
-    partitions.upkeep.refresh()
+    partitions.maintenance.refresh()
     assert not partitions.is_compacted(0)
     assert checkpoints.read_offsets(tmp_path / checkpoints.CLEANER_FILE) == {}
 
@@ -213,14 +213,14 @@ def test_a_round_whose_settings_change_begins_anew_by_the_new_ones(tmp_path: Pat
     asked = partitions.ask
     if late:
         partitions.ask = lambda *_: (INVALID_CONFIG, b"")
-    assert partitions.upkeep.compact_dirtiest()
+    assert partitions.maintenance.compact_dirtiest()
     assert late or len(reads) == 5
     assert not partitions.is_compacted(0)
     assert [path.name for path in sorted((tmp_path / "t-0").glob("*.log"))] == before
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
     if changed == "delete_retention_ms":
         partitions.config, partitions.pause, partitions.ask = new, lambda _: None, asked
-        assert partitions.upkeep.compact_dirtiest()
+        assert partitions.maintenance.compact_dirtiest()
         assert partitions.is_compacted(0)
 
 
@@ -233,6 +233,6 @@ def test_a_cleaner_that_is_switched_off_stops_in_the_middle_of_a_round(tmp_path:
         partitions.settings.log_cleaner_enable = len(reads) < 3
 
     partitions.pause = switch_off
-    partitions.upkeep.compact_dirtiest()
+    partitions.maintenance.compact_dirtiest()
     assert len(reads) == 3
     assert not partitions.is_compacted(0)

@@ -111,9 +111,9 @@ def test_no_secret_of_a_listener_is_shown() -> None:
 
 def test_each_setting_of_kafka_is_served_kept_or_refused() -> None:
     """A setting that is newly served is removed from the tables of `broker.config.kafka`."""
-    judged = {name for name in kafka_settings() if name in REFUSED or without_meaning(name)}
-    assert judged | BROKER_KEYS.keys() >= kafka_settings().keys()
-    assert judged & BROKER_KEYS.keys() == set()
+    validated = {name for name in kafka_settings() if name in REFUSED or without_meaning(name)}
+    assert validated | BROKER_KEYS.keys() >= kafka_settings().keys()
+    assert validated & BROKER_KEYS.keys() == set()
 
 
 def test_what_has_no_meaning_is_kept_and_named_in_one_line(tmp_path: Path) -> None:

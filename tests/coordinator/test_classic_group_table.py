@@ -63,8 +63,8 @@ class Scene:
         committer = Committer(GROUP, member_id, None, generation, version, transactional)
         return validate_commit(self.coordinator.shard, committer, lambda: ())
 
-    def of_group(self, judge: Callable[[ClassicGroup], int]) -> Outcome:
-        return judge(self.coordinator.group) if self.is_there else 69
+    def of_group(self, validate: Callable[[ClassicGroup], int]) -> Outcome:
+        return validate(self.coordinator.group) if self.is_there else 69
 
     def _outcome(self, answers: list) -> Outcome:  # type: ignore[type-arg]
         return answers[0].error_code if answers else WAITS

@@ -51,8 +51,8 @@ def test_a_classic_group_becomes_a_consumer_group_and_its_member_keeps_what_it_h
     assert coordinator.consumer_group.members[client.member_id].classic is not None
     assert client.heartbeat() == 0
     assert described(coordinator.shard) == coordinator.replayed()
-    judge = coordinator.consumer_group.validate_offset_commit
-    codes = [judge(client.member_id, None, number, 8, transactional=False) for number in (client.generation, 1)]
+    validate = coordinator.consumer_group.validate_offset_commit
+    codes = [validate(client.member_id, None, number, 8, transactional=False) for number in (client.generation, 1)]
     assert codes == [0, ErrorCode.ILLEGAL_GENERATION]
 
 

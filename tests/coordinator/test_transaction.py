@@ -23,12 +23,12 @@ from rotunda.broker.coordinator.transaction.transaction import (
     TransactionMetadata,
     TransactionState,
     completed,
-    judge_add,
-    judge_end,
-    judge_init,
-    judge_timeout,
-    judge_verify,
     timed_out,
+    validate_add,
+    validate_end,
+    validate_init,
+    validate_partition,
+    validate_timeout,
 )
 from rotunda.broker.partitions.transaction_messages import Producer
 
@@ -67,15 +67,15 @@ def test_the_table_of_states_is_kafkas() -> None:
 
 
 def test_a_new_id_gets_a_new_producer_id_with_epoch_0() -> None:
-    assert judge_init(None, init()).step is Step.NEW_PRODUCER_ID
-    made = judge_init(None, init(), 9).metadata
+    assert validate_init(None, init()).step is Step.NEW_PRODUCER_ID
+    made = validate_init(None, init(), 9).metadata
     assert made is not None
     assert (made.producer_id, made.epoch, made.state, made.timeout_ms) == (9, 0, EMPTY, 2000)
 
 
 @pytest.mark.parametrize("state", sorted(AT_REST))
 def test_the_next_producer_gets_the_next_epoch(state: TransactionState) -> None:
-    outcome = judge_init(known(state), init())
+    outcome = validate_init(known(state), init())
     assert outcome.step is Step.WRITE
     assert outcome.metadata is not None
     assert (outcome.metadata.producer_id, outcome.metadata.epoch, outcome.metadata.last_epoch) == (7, 6, -1)
@@ -83,12 +83,12 @@ def test_the_next_producer_gets_the_next_epoch(state: TransactionState) -> None:
 
 @pytest.mark.parametrize("state", sorted(ENDING))
 def test_an_ending_is_waited_for(state: TransactionState) -> None:
-    assert judge_init(known(state), init()).step is Step.AWAIT_END
+    assert validate_init(known(state), init()).step is Step.AWAIT_END
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(PLAIN, 6), (NEWEST, 6)])
 def test_an_open_transaction_is_aborted_first_in_an_epoch_that_nobody_has(version: int, epoch: int) -> None:
-    outcome = judge_init(known(ONGOING), init(version=version))
+    outcome = validate_init(known(ONGOING), init(version=version))
     assert outcome.step is Step.ABORT_FIRST
     assert outcome.metadata is not None
     assert (outcome.metadata.state, outcome.metadata.epoch) == (PREPARE_ABORT, epoch)
@@ -97,26 +97,26 @@ def test_an_open_transaction_is_aborted_first_in_an_epoch_that_nobody_has(versio
 
 def test_a_producer_that_names_its_epoch_has_it_raised_once() -> None:
     """KIP-360: the request may be resent, or reread by another process."""
-    first = judge_init(known(EMPTY), init(Producer(7, 5))).metadata
+    first = validate_init(known(EMPTY), init(Producer(7, 5))).metadata
     assert first is not None
     assert (first.epoch, first.last_epoch) == (6, 5)
-    again = judge_init(first, init(Producer(7, 5))).metadata
+    again = validate_init(first, init(Producer(7, 5))).metadata
     assert again is not None
     assert (again.epoch, again.last_epoch) == (6, 5)
 
 
 @pytest.mark.parametrize("expected", [Producer(7, 4), Producer(8, 5), Producer(7, 6)])
 def test_a_producer_that_is_not_the_last_one_is_fenced(expected: Producer) -> None:
-    assert judge_init(known(EMPTY), init(expected)).error == FENCED
+    assert validate_init(known(EMPTY), init(expected)).error == FENCED
 
 
 def test_epochs_that_are_used_up_lead_to_another_producer_id() -> None:
     worn = known(COMPLETE_COMMIT, epoch=MAX_EPOCH - 1)
-    assert judge_init(worn, init()).step is Step.NEW_PRODUCER_ID
-    made = judge_init(worn, init(Producer(7, MAX_EPOCH - 1)), 9).metadata
+    assert validate_init(worn, init()).step is Step.NEW_PRODUCER_ID
+    made = validate_init(worn, init(Producer(7, MAX_EPOCH - 1)), 9).metadata
     assert made is not None
     assert (made.producer_id, made.epoch, made.previous_producer_id, made.last_epoch) == (9, 0, 7, MAX_EPOCH - 1)
-    again = judge_init(made, init(Producer(7, MAX_EPOCH - 1))).metadata
+    again = validate_init(made, init(Producer(7, MAX_EPOCH - 1))).metadata
     assert again is not None
     assert (again.producer_id, again.epoch) == (9, 0)
 
@@ -126,7 +126,7 @@ def test_epochs_that_are_used_up_lead_to_another_producer_id() -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_partitions_are_added_in_every_state_but_while_it_ends(state: TransactionState) -> None:
-    outcome = judge_add(known(state), Producer(7, 5), frozenset({("other", 0)}), 200, PLAIN)
+    outcome = validate_add(known(state), Producer(7, 5), frozenset({("other", 0)}), 200, PLAIN)
     if state in ENDING:
         assert outcome.error == CONCURRENT
         return
@@ -137,7 +137,7 @@ def test_partitions_are_added_in_every_state_but_while_it_ends(state: Transactio
 
 
 def test_what_is_part_already_is_not_written_again() -> None:
-    outcome = judge_add(known(ONGOING), Producer(7, 5), frozenset({PLACE}), 200, PLAIN)
+    outcome = validate_add(known(ONGOING), Producer(7, 5), frozenset({PLACE}), 200, PLAIN)
     assert (outcome.step, outcome.error) == (Step.ANSWER, 0)
 
 
@@ -146,16 +146,16 @@ def test_what_is_part_already_is_not_written_again() -> None:
     [(Producer(8, 5), UNKNOWN_PRODUCER), (Producer(7, 4), FENCED), (Producer(7, 6), FENCED)],
 )
 def test_another_producer_adds_and_verifies_nothing(producer: Producer, error: int) -> None:
-    assert judge_add(known(ONGOING), producer, frozenset({PLACE}), 200, PLAIN).error == error
-    assert judge_verify(known(ONGOING), producer, PLACE) == error
-    assert judge_verify(None, producer, PLACE) == UNKNOWN_PRODUCER
+    assert validate_add(known(ONGOING), producer, frozenset({PLACE}), 200, PLAIN).error == error
+    assert validate_partition(known(ONGOING), producer, PLACE) == error
+    assert validate_partition(None, producer, PLACE) == UNKNOWN_PRODUCER
 
 
 def test_verification_tells_what_is_part_of_the_transaction() -> None:
-    assert judge_verify(known(ONGOING), Producer(7, 5), PLACE) == 0
-    assert judge_verify(known(ONGOING), Producer(7, 5), ("topic", 2)) == ABORTABLE
-    assert judge_verify(known(EMPTY), Producer(7, 5), PLACE) == ABORTABLE
-    assert judge_verify(known(PREPARE_COMMIT), Producer(7, 5), PLACE) == CONCURRENT
+    assert validate_partition(known(ONGOING), Producer(7, 5), PLACE) == 0
+    assert validate_partition(known(ONGOING), Producer(7, 5), ("topic", 2)) == ABORTABLE
+    assert validate_partition(known(EMPTY), Producer(7, 5), PLACE) == ABORTABLE
+    assert validate_partition(known(PREPARE_COMMIT), Producer(7, 5), PLACE) == CONCURRENT
 
 
 # ---- the end ---------------------------------------------------------------------------------------------------------
@@ -184,24 +184,24 @@ NEWEST_ENDS = {
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("state", STATES)
 def test_end_in_every_state(state: TransactionState, commit: bool) -> None:
-    outcome = judge_end(known(state), Producer(7, 5), end(commit, PLAIN))
+    outcome = validate_end(known(state), Producer(7, 5), end(commit, PLAIN))
     assert PLAIN_ENDS[state][commit] == (outcome.error or outcome.step)
     for is_retry in (False, True):
-        outcome = judge_end(known(state), Producer(7, 5 - is_retry), end(commit, NEWEST))
+        outcome = validate_end(known(state), Producer(7, 5 - is_retry), end(commit, NEWEST))
         assert NEWEST_ENDS[state][is_retry][commit] == (outcome.error or outcome.step)
 
 
 @pytest.mark.parametrize("version", [PLAIN, NEWEST])
 def test_another_producer_ends_nothing(version: int) -> None:
-    assert judge_end(known(ONGOING), Producer(8, 5), end(True, version)).error == UNKNOWN_PRODUCER
-    assert judge_end(known(ONGOING), Producer(7, 3), end(True, version)).error == FENCED
-    assert judge_end(None, Producer(7, 3), end(True, version)).error == UNKNOWN_PRODUCER
+    assert validate_end(known(ONGOING), Producer(8, 5), end(True, version)).error == UNKNOWN_PRODUCER
+    assert validate_end(known(ONGOING), Producer(7, 3), end(True, version)).error == FENCED
+    assert validate_end(None, Producer(7, 3), end(True, version)).error == UNKNOWN_PRODUCER
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(PLAIN, 5), (NEWEST, 6)])
 def test_an_end_raises_the_epoch_from_version_2_on(version: int, epoch: int) -> None:
     """KIP-890: delayed requests of the transaction have an outdated epoch."""
-    prepared = judge_end(known(ONGOING), Producer(7, 5), end(True, version)).metadata
+    prepared = validate_end(known(ONGOING), Producer(7, 5), end(True, version)).metadata
     assert prepared is not None
     done = completed(prepared, 300)
     assert (prepared.state, done.state) == (PREPARE_COMMIT, COMPLETE_COMMIT)
@@ -212,13 +212,13 @@ def test_an_end_raises_the_epoch_from_version_2_on(version: int, epoch: int) -> 
 def test_an_end_with_the_last_epoch_gives_another_producer_id() -> None:
     worn = known(ONGOING, epoch=MAX_EPOCH - 1)
     producer = Producer(7, MAX_EPOCH - 1)
-    assert judge_end(worn, producer, end(True, NEWEST)).step is Step.NEW_PRODUCER_ID
-    prepared = judge_end(worn, producer, end(True, NEWEST), 9).metadata
+    assert validate_end(worn, producer, end(True, NEWEST)).step is Step.NEW_PRODUCER_ID
+    prepared = validate_end(worn, producer, end(True, NEWEST), 9).metadata
     assert prepared is not None
     assert (prepared.producer_id, prepared.epoch) == (7, MAX_EPOCH)
     done = completed(prepared, 300)
     assert (done.producer_id, done.epoch) == (9, 0)
-    assert judge_end(done, producer, end(True, NEWEST)) == (Step.ANSWER, 0, None)
+    assert validate_end(done, producer, end(True, NEWEST)) == (Step.ANSWER, 0, None)
 
 
 def test_a_timeout_fences_the_producer() -> None:
@@ -226,24 +226,24 @@ def test_a_timeout_fences_the_producer() -> None:
     assert not timed_out(open_one, 1050)
     assert timed_out(open_one, 1051)
     assert not timed_out(known(PREPARE_COMMIT), 10_000)
-    assert judge_timeout(open_one, End(False, NEWEST, 1050)) == (Step.ANSWER, 0, None)
+    assert validate_timeout(open_one, End(False, NEWEST, 1050)) == (Step.ANSWER, 0, None)
     for version in (PLAIN, NEWEST):
-        aborting = judge_timeout(open_one, End(False, version, 2000)).metadata
+        aborting = validate_timeout(open_one, End(False, version, 2000)).metadata
         assert aborting is not None
         assert (aborting.state, aborting.epoch) == (PREPARE_ABORT, 6)
-        assert judge_add(aborting, Producer(7, 5), frozenset({PLACE}), 2000, version).error == FENCED
-    assert judge_end(completed(aborting, 2000), Producer(7, 5), end(False, PLAIN)).error == FENCED
+        assert validate_add(aborting, Producer(7, 5), frozenset({PLACE}), 2000, version).error == FENCED
+    assert validate_end(completed(aborting, 2000), Producer(7, 5), end(False, PLAIN)).error == FENCED
 
 
 def test_from_version_2_on_a_producer_gets_over_a_timeout_by_aborting() -> None:
     """The coordinator's abort raised the epoch, as its own abort would have: the response has the next epoch."""
-    aborting = judge_timeout(known(ONGOING), End(False, NEWEST, 2000)).metadata
+    aborting = validate_timeout(known(ONGOING), End(False, NEWEST, 2000)).metadata
     assert aborting is not None
-    assert judge_end(aborting, Producer(7, 5), end(False, NEWEST)).step is Step.ANSWER_AT_END
+    assert validate_end(aborting, Producer(7, 5), end(False, NEWEST)).step is Step.ANSWER_AT_END
     done = completed(aborting, 2000)
-    assert judge_end(done, Producer(7, 5), end(False, NEWEST)) == (Step.ANSWER, 0, None)
-    assert judge_end(done, Producer(7, 5), end(True, NEWEST)).error == INVALID_STATE
-    again = judge_init(done, init(Producer(7, 5))).metadata
+    assert validate_end(done, Producer(7, 5), end(False, NEWEST)) == (Step.ANSWER, 0, None)
+    assert validate_end(done, Producer(7, 5), end(True, NEWEST)).error == INVALID_STATE
+    again = validate_init(done, init(Producer(7, 5))).metadata
     assert again is not None
     assert (again.producer_id, again.epoch) == (7, 6)
 
@@ -251,12 +251,16 @@ def test_from_version_2_on_a_producer_gets_over_a_timeout_by_aborting() -> None:
 def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
     """Below version 2 the reserved last epoch is never assigned; from version 2 on the next epoch has a new id."""
     worn = known(ONGOING, epoch=MAX_EPOCH - 1)
-    aborting = judge_timeout(worn, End(False, PLAIN, 2000)).metadata
+    aborting = validate_timeout(worn, End(False, PLAIN, 2000)).metadata
     assert aborting is not None
     assert aborting.epoch == MAX_EPOCH
-    assert judge_init(completed(aborting, 2000), init()).step is Step.NEW_PRODUCER_ID
-    assert judge_timeout(worn, End(False, NEWEST, 2000)).step is judge_init(worn, init()).step is Step.NEW_PRODUCER_ID
-    aborting = judge_timeout(worn, End(False, NEWEST, 2000), 9).metadata
+    assert validate_init(completed(aborting, 2000), init()).step is Step.NEW_PRODUCER_ID
+    assert (
+        validate_timeout(worn, End(False, NEWEST, 2000)).step
+        is validate_init(worn, init()).step
+        is Step.NEW_PRODUCER_ID
+    )
+    aborting = validate_timeout(worn, End(False, NEWEST, 2000), 9).metadata
     assert aborting is not None
     assert (aborting.producer_id, aborting.epoch) == (7, MAX_EPOCH)
     done = completed(aborting, 2000)

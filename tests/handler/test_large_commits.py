@@ -26,17 +26,17 @@ def commit(group_id: str, offsets: list[int], topics: tuple[str, ...] = ("topic"
     return {"group_id": group_id, "generation_id_or_member_epoch": -1, "member_id": "", "topics": named}
 
 
-def test_a_commit_of_very_many_partitions_is_judged_in_portions(
+def test_a_commit_of_very_many_partitions_is_validated_in_portions(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    judge = offset_commit.judge_commit
+    validate = offset_commit.validated_commit
 
-    def judged(state: Any, version: int, request: Any) -> Any:
+    def validated(state: Any, version: int, request: Any) -> Any:
         sizes.append(sum(len(topic.partitions) for topic in request.topics))
-        return judge(state, version, request)
+        return validate(state, version, request)
 
-    monkeypatch.setattr(offset_commit, "judge_commit", judged)
+    monkeypatch.setattr(offset_commit, "validated_commit", validated)
     [group] = groups_of(broker, 0, 1)
     sent = send(broker.client(), OFFSET_COMMIT, 8, commit(group, list(range(ROUNDS)), ("topic", "nowhere", "topic"), 5))
     broker.settle()

@@ -155,11 +155,11 @@ def test_a_guard_ends_with_the_transaction() -> None:
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
     first = header(sequence=5)
-    assert guards.judge(1, log, first, 11, 1) == (NEEDS_VERIFICATION, 100)
-    assert guards.judge(1, log, first, 11, 100) == (0, -1)
+    assert guards.validate(1, log, first, 11, 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.validate(1, log, first, 11, 100) == (0, -1)
     guards.forget(1, 7)
-    assert guards.judge(1, log, first, 11, 100) == (NEEDS_VERIFICATION, 101)
-    assert guards.judge(2, log, first, 11, 101) == (NEEDS_VERIFICATION, 102)
+    assert guards.validate(1, log, first, 11, 100) == (NEEDS_VERIFICATION, 101)
+    assert guards.validate(2, log, first, 11, 101) == (NEEDS_VERIFICATION, 102)
 
 
 def test_producers_of_very_many_partitions_do_not_drop_each_others_guards() -> None:
@@ -167,41 +167,41 @@ def test_producers_of_very_many_partitions_do_not_drop_each_others_guards() -> N
     guards = VerificationGuards(count(2))
     log = NeverOngoing()
     headers = [header(sequence=0)._replace(producer_id=producer_id) for producer_id in range(4)]
-    told = [(row, first, guards.judge(row, log, first, 11, 1)[1]) for first in headers for row in range(9_900)]
-    assert {guards.judge(row, log, first, 11, guard) for row, first, guard in told} == {(0, -1)}
+    told = [(row, first, guards.validate(row, log, first, 11, 1)[1]) for first in headers for row in range(9_900)]
+    assert {guards.validate(row, log, first, 11, guard) for row, first, guard in told} == {(0, -1)}
 
 
 def test_a_producer_that_a_log_does_not_know_begins_at_0() -> None:
     """KIP-890: every transaction has an epoch of its own by Produce 12, so its first batch has sequence 0."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
-    guards.judge(1, log, header(sequence=5), 12, 1)
-    assert guards.judge(1, log, header(sequence=5), 12, 100) == (45, -1)
-    assert guards.judge(1, log, header(sequence=5), 11, 100) == (0, -1)
+    guards.validate(1, log, header(sequence=5), 12, 1)
+    assert guards.validate(1, log, header(sequence=5), 12, 100) == (45, -1)
+    assert guards.validate(1, log, header(sequence=5), 11, 100) == (0, -1)
     log.known.add(7)
-    assert guards.judge(1, log, header(sequence=5), 12, 100) == (0, -1)
+    assert guards.validate(1, log, header(sequence=5), 12, 100) == (0, -1)
 
 
 def test_a_guard_lets_nothing_in_before_what_was_refused_first() -> None:
     """A log that does not know the producer would accept any sequence number as its first: error 45."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
-    guards.judge(1, log, header(sequence=5), 11, 1)
-    guards.judge(1, log, header(sequence=6), 11, 1)
-    assert guards.judge(1, log, header(sequence=6), 11, 100) == (45, -1)
-    assert guards.judge(1, log, header(sequence=5), 11, 100) == (0, -1)
+    guards.validate(1, log, header(sequence=5), 11, 1)
+    guards.validate(1, log, header(sequence=6), 11, 1)
+    assert guards.validate(1, log, header(sequence=6), 11, 100) == (45, -1)
+    assert guards.validate(1, log, header(sequence=5), 11, 100) == (0, -1)
 
 
 def test_what_a_fenced_producer_was_refused_does_not_hold_up_its_successor() -> None:
     """Sequence numbers of another epoch are unrelated to batches in flight in this one."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
-    assert guards.judge(1, log, header(sequence=0), 11, 1) == (NEEDS_VERIFICATION, 100)
-    assert guards.judge(1, log, header(sequence=3, epoch=1), 11, 1) == (NEEDS_VERIFICATION, 100)
-    assert guards.judge(1, log, header(sequence=3, epoch=1), 11, 100) == (0, -1)
-    assert guards.judge(1, log, header(sequence=4, epoch=1), 11, 100) == (45, -1)
-    assert guards.judge(1, log, header(sequence=0), 11, 1) == (NEEDS_VERIFICATION, 100)
-    assert guards.judge(1, log, header(sequence=3, epoch=1), 11, 100) == (0, -1)
+    assert guards.validate(1, log, header(sequence=0), 11, 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.validate(1, log, header(sequence=3, epoch=1), 11, 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.validate(1, log, header(sequence=3, epoch=1), 11, 100) == (0, -1)
+    assert guards.validate(1, log, header(sequence=4, epoch=1), 11, 100) == (45, -1)
+    assert guards.validate(1, log, header(sequence=0), 11, 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.validate(1, log, header(sequence=3, epoch=1), 11, 100) == (0, -1)
 
 
 def test_a_fenced_producer_that_tries_again_does_not_disturb_its_successor(broker: SteppedBroker) -> None:

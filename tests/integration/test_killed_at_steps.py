@@ -75,8 +75,8 @@ FUNCTIONS = {
     FEWER_HANDLERS: {"_begin", "_hold", "_change", "_let_go", "_set_hold", "boot", "close", "alter_configs"},
     MORE_PROCESSORS: {"_grow", "make_processor", "_make_pair", "_admit", "take"},
     FEWER_PROCESSORS: {"_shrink", "_ask_to_leave", "has_left", "take"},
-    MORE_LISTENERS: {"_open", "_publish", "turn", "announce", "obey", "alter_configs"},
-    FEWER_LISTENERS: {"_close", "_publish", "turn", "announce", "obey", "alter_configs"},
+    MORE_LISTENERS: {"_open", "_publish", "run_once", "announce", "obey", "alter_configs"},
+    FEWER_LISTENERS: {"_close", "_publish", "run_once", "announce", "obey", "alter_configs"},
 }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rotunda.broker.config.topic_config import LogConfig
-from rotunda.broker.log.append_limits import TO_BE_JUDGED, written_ahead
+from rotunda.broker.log.append_limits import TO_BE_VALIDATED, written_ahead
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import Checkpointed, PartitionLog, PartitionName, PublishedEnd
 from rotunda.broker.log.producers.producer_entry import ProducerEntry
@@ -30,18 +30,18 @@ def stage(log: PartitionLog, data: memoryview, commit: Callable[[], object] = la
     header = read_header(data)
     assert header is not None
     result = log.stage(data, header)
-    if result != TO_BE_JUDGED:
+    if result != TO_BE_VALIDATED:
         return result
-    judged = finished(log.judge(data, header))
-    large = written_ahead(judged)
+    validated = finished(log.validate(data, header))
+    large = written_ahead(validated)
     if large is None:
-        return log.stage(data, header, judged=judged)
+        return log.stage(data, header, validated=validated)
     log.begin_ahead(large)
     commit()
     for _ in log.write_ahead(large, commit):
         commit()
     try:
-        return log.stage(data, header, judged=judged)
+        return log.stage(data, header, validated=validated)
     finally:
         log.end_ahead()
 

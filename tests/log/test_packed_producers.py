@@ -36,7 +36,7 @@ def take(state: ProducerState, offset: int, step: Step) -> object:
     if kind == "marker":
         entry = state.get(producer_id)
         time_ms = offset if entry is None or not entry.last else entry.last_timestamp_ms
-        verdict = state.judge_marker(producer_id, epoch, number, 0)
+        verdict = state.validate_marker(producer_id, epoch, number, 0)
         marker = EndTransactionMarker(number % 2 == 0, number)
         return verdict or state.end_transaction(producer_id, epoch, marker, offset, time_ms)
     if kind == "expire":
@@ -46,7 +46,7 @@ def take(state: ProducerState, offset: int, step: Step) -> object:
     entry = state.get(producer_id)
     following = 0 if entry is None or epoch != entry.epoch else entry.next_sequence
     sequence = max(0, following - number)
-    verdict = state.judge(producer_id, epoch, sequence, 0, attributes)
+    verdict = state.validate(producer_id, epoch, sequence, 0, attributes)
     if verdict == 46:
         return state.find_duplicate(producer_id, sequence, 0)
     if verdict == 0:
@@ -105,7 +105,7 @@ def test_nothing_is_unpacked_before_somebody_asks_for_it(monkeypatch: pytest.Mon
     assert encode(again) == encode(state)
     assert unpacked == []
     assert again.get(17) == state.get(17)
-    assert again.judge(17, 0, 0, 0, 0) == 46
+    assert again.validate(17, 0, 0, 0, 0) == 46
     assert unpacked == [17]
 
 

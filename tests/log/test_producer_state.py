@@ -37,7 +37,7 @@ class Producers:
 
     def send(self, sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 7) -> int:
         """Return the verdict, or for a duplicate minus its first offset, minus 1000."""
-        verdict = self.state.judge(producer_id, epoch, sequence, count - 1, 0)
+        verdict = self.state.validate(producer_id, epoch, sequence, count - 1, 0)
         if verdict == 0:
             self.state.append(header(sequence, count, epoch, producer_id), self.end, count - 1, 5)
             self.end += count
@@ -99,10 +99,10 @@ def test_transactional_producers_stay_transactional() -> None:
     state = ProducerState()
     state.append(header(0)._replace(attributes=0x10), 10, 0, 5)
     assert state.open_transactions == {7: 10}
-    assert [state.judge(7, 0, 1, 0, 0), state.judge(7, 0, 1, 0, 0x10)] == [48, 0]
+    assert [state.validate(7, 0, 1, 0, 0), state.validate(7, 0, 1, 0, 0x10)] == [48, 0]
     state.replay(header(-1)._replace(attributes=0x30), EndTransactionMarker(commit=True, coordinator_epoch=0))
     assert state.open_transactions == {}
-    assert state.judge(7, 0, 1, 0, 0) == 0
+    assert state.validate(7, 0, 1, 0, 0) == 0
 
 
 def test_an_open_transaction_does_not_expire() -> None:

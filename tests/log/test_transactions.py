@@ -116,7 +116,7 @@ def test_an_abort_that_was_not_written_leaves_no_entry(tmp_path: Path) -> None:
     check_transactions(model, [LogReader(tmp_path / "t")], 1000)
 
 
-def test_markers_are_judged(tmp_path: Path) -> None:
+def test_markers_are_validated(tmp_path: Path) -> None:
     """KIP-98, KIP-890: an older producer epoch or coordinator is fenced; version 2 requires a newer epoch."""
     model = open_log(tmp_path / "t")
     log = model.log

@@ -15,7 +15,7 @@ import pytest
 
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log import append_limits
-from rotunda.broker.log.append_limits import STORAGE_ERROR, TO_BE_JUDGED, Admitted
+from rotunda.broker.log.append_limits import STORAGE_ERROR, TO_BE_VALIDATED, Admitted
 from rotunda.broker.log.partition_log import AppendHold, Checkpointed, LogWriteFailed, PartitionLog
 from rotunda.broker.log.segments import log_segment
 from rotunda.broker.protocol.records import unpack_header
@@ -45,14 +45,14 @@ class Written:
         self.rolled: list[int] = []
         self.data = batch(2, LARGE, producer_id=7, producer_epoch=0, base_sequence=0)
         self.header = unpack_header(self.data)
-        assert self.log.stage(self.data, self.header) == TO_BE_JUDGED
+        assert self.log.stage(self.data, self.header) == TO_BE_VALIDATED
         self.admitted = Admitted(self.data, is_copy=False)
         self.log.begin_ahead(self.data)
         self.steps: Steps[None] = self.log.write_ahead(self.data, lambda: self.rolled.append(self.log.segment_base))
 
     def stage(self) -> tuple[int, int, int]:
         """Stage the large batch if possible, and accept other batches again."""
-        result = self.log.stage(self.data, self.header, judged=self.admitted)
+        result = self.log.stage(self.data, self.header, validated=self.admitted)
         self.log.end_ahead()
         return result
 
@@ -110,9 +110,9 @@ def test_what_is_staged_behind_it_is_written_too(written: Written) -> None:
 def test_meanwhile_batches_of_clients_wait_and_are_taken_again(written: Written) -> None:
     next(written.steps)
     small = batch(1)
-    assert written.log.stage(small, unpack_header(small)) == TO_BE_JUDGED
+    assert written.log.stage(small, unpack_header(small)) == TO_BE_VALIDATED
     written.log.update_config(LogConfig(retention_ms=1))
-    assert written.log.stage(small, unpack_header(small)) == TO_BE_JUDGED
+    assert written.log.stage(small, unpack_header(small)) == TO_BE_VALIDATED
     written.steps.close()
     written.log.end_ahead()
     assert written.log.stage(small, unpack_header(small)) == (0, 3, -1)
@@ -204,7 +204,7 @@ def test_one_that_is_refused_in_the_end_leaves_nothing(written: Written) -> None
     assert written.log.stage(again, unpack_header(again), is_own=True) == (0, 3, -1)
     written.log.commit()
     written.model.acknowledged.append(stored(again, 3, written.log.leader_epoch))
-    assert written.log.stage(written.data, header, judged=written.admitted) == (45, -1, -1)
+    assert written.log.stage(written.data, header, validated=written.admitted) == (45, -1, -1)
     written.log.end_ahead()
     assert (written.model.directory / f"{0:020d}.log").stat().st_size < size
     written.model.check()

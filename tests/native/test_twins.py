@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 #: `tests/protocol` has tests of the walk and the reader for both; these have what is built on them.
 MODULES = (
     "cleaner/test_compaction.py",
-    "log/test_judging_steps.py",
+    "log/test_validation_steps.py",
     "log/test_stored_form.py",
     "integration/test_validated_records.py",
     "network/test_processor.py",

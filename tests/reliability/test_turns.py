@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from ops.reliability.turns import Turns
-from rotunda.broker.server_log.slow_turns import UPKEEP, SlowTurns
+from rotunda.broker.server_log.slow_turns import MAINTENANCE, SlowTurns
 from tests.support.fakes import FakeClock
 
 MS = 1_000_000
@@ -20,7 +20,7 @@ def test_a_campaign_finds_slow_turns_and_which_were_busy(caplog: pytest.LogCaptu
         turns.begin(clock.monotonic_ns())
         clock.advance_ms(320)
         used_ns += used_ms * MS
-        turns.spent(clock.monotonic_ns(), UPKEEP)
+        turns.spent(clock.monotonic_ns(), MAINTENANCE)
         turns.end(clock.monotonic_ns())
     found = Turns.of(caplog.text.splitlines())
     assert (found.lines, found.worst_ms, found.worst_own_ms, len(found.busy)) == (2, 320, 70, 1)

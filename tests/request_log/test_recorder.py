@@ -362,9 +362,9 @@ def test_a_row_of_the_partition_table_keeps_the_name_that_it_had(bench: Recorder
     bench.push(rows_of(bench.clock, 1, partition_row=2))
     bench.turn()
     bench.topics = {"a": 0, "reborn": 2}
-    bench.recorder.turn(1)
+    bench.recorder.run_once(1)
     bench.push(rows_of(bench.clock, 1, partition_row=2))
-    bench.recorder.turn(1)
+    bench.recorder.run_once(1)
     bench.recorder.finish()
     assert [row["topic"] for row in bench.read("requests")] == ["c", "reborn"]
 

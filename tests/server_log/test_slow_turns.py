@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rotunda.broker.server_log.slow_turns import SLOW_TURN_NS, UPKEEP, SlowTurns
+from rotunda.broker.server_log.slow_turns import MAINTENANCE, SLOW_TURN_NS, SlowTurns
 from tests.support.fakes import FakeClock
 
 MS = 1_000_000
@@ -31,7 +31,7 @@ def test_a_slow_turn_is_counted_and_its_line_says_what_took_longest(
     turns: SlowTurns, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     turns.begin(clock.monotonic_ns())
-    for took_ms, doing in ((10, UPKEEP), (220, ("CREATE_TOPICS", "admin")), (20, ("METADATA", "reader"))):
+    for took_ms, doing in ((10, MAINTENANCE), (220, ("CREATE_TOPICS", "admin")), (20, ("METADATA", "reader"))):
         clock.advance_ms(took_ms)
         turns.spent(clock.monotonic_ns(), doing)
     turns.end(clock.monotonic_ns())
@@ -57,7 +57,7 @@ def test_time_that_nobody_has_put_down_to_anything_is_the_rest_of_the_turn(
     """Time of an earlier turn is not included."""
     turns.begin(clock.monotonic_ns())
     clock.advance_ms(40)
-    turns.spent(clock.monotonic_ns(), UPKEEP)
+    turns.spent(clock.monotonic_ns(), MAINTENANCE)
     turns.end(clock.monotonic_ns())
     turns.begin(clock.monotonic_ns())
     clock.advance_ms(70)

@@ -76,7 +76,7 @@ class RecorderBench:
     def turn(self, after_ms: int = 0) -> None:
         """Advance the clock and turn the recorder."""
         self.clock.advance_ms(after_ms)
-        self.recorder.turn(0)
+        self.recorder.run_once(0)
 
     def read(self, dataset: str) -> list[dict[str, Any]]:
         """Return the rows of all finished files of a dataset, without the columns of the path."""

@@ -94,7 +94,7 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
         name: str | None = each.name
         if request.api_version >= TOPIC_ID_FROM:
             topic = broker.metadata.topic_by_id(each.topic_id)
-            # Unknown topics are rejected in `judge_commit`.
+            # Unknown topics are rejected in `validated_commit`.
             name = None if topic is None else topic.name
         error = 0 if name is None else broker.access.refusal(request, ResourceType.TOPIC, name)
         if error:
@@ -165,20 +165,20 @@ def portions_of(topics: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred:
-    judged = judge_commit(broker, request.api_version, body)
-    if judged.shard is None or not judged.records:
-        return judged.response
+    validated = validated_commit(broker, request.api_version, body)
+    if validated.shard is None or not validated.records:
+        return validated.response
     deferred = Deferred()
 
     def done(error: int) -> None:
-        deferred.complete(refused(body.topics, error) if error else judged.response)
+        deferred.complete(refused(body.topics, error) if error else validated.response)
 
     broker.coordinators.linger.connections.add(request.connection_id)
-    judged.shard.append(judged.records, done, patient=True)
+    validated.shard.append(validated.records, done, patient=True)
     return deferred
 
 
-def judge_commit(broker: BrokerContext, version: int, request: Any) -> ValidatedCommit:
+def validated_commit(broker: BrokerContext, version: int, request: Any) -> ValidatedCommit:
     """Validate a commit and store its valid offsets. The caller must append the outcome's records at once."""
     group_id, topics = request.group_id, request.topics
     groups = broker.coordinators.groups

@@ -73,7 +73,7 @@ _REQUESTS = Area(
             bounds=(
                 "rotunda.broker.partitions.produce.produces:LONGEST_NS",
                 "rotunda.broker.partitions.produce.produces:MOST_UNDER_WAY",
-                "rotunda.broker.partitions.produce.sliced_validation:MOST_JUDGED",
+                "rotunda.broker.partitions.produce.sliced_validation:MOST_VALIDATED",
             ),
             metrics=("rotunda_request_errors_total", "rotunda_handler_slow_turns_total"),
             beyond="REQUEST_TIMED_OUT for the remaining parts: clients retry",

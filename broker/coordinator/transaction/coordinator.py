@@ -26,12 +26,12 @@ from rotunda.broker.coordinator.transaction.transaction import (
     Step,
     TransactionMetadata,
     completed,
-    judge_add,
-    judge_end,
-    judge_init,
-    judge_timeout,
-    judge_verify,
     timed_out,
+    validate_add,
+    validate_end,
+    validate_init,
+    validate_partition,
+    validate_timeout,
 )
 from rotunda.broker.errors import ApiError
 from rotunda.broker.metadata.features import TRANSACTION_VERSION
@@ -65,7 +65,7 @@ LONGEST_WAIT_MS = 5000
 
 
 #: Validates a request against the metadata of its id and, if there is one, a new producer id.
-Judge = Callable[[TransactionMetadata | None, int], Outcome]
+Validator = Callable[[TransactionMetadata | None, int], Outcome]
 
 #: Called with a Kafka error code and the metadata of the id.
 Answered = Callable[[int, TransactionMetadata | None], None]
@@ -132,11 +132,11 @@ class TransactionCoordinator:
             answer(int(ErrorCode.POLICY_VIOLATION), None)
         else:
 
-            def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
+            def validate(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
                 request = Initialisation(timeout_ms, expected, self._now_ms(), self.version)
-                return judge_init(metadata, request, new_producer_id)
+                return validate_init(metadata, request, new_producer_id)
 
-            TransactionCall(self, transactional_id, judge, answer).take()
+            TransactionCall(self, transactional_id, validate, answer).take()
 
     def add_partitions(
         self,
@@ -148,14 +148,14 @@ class TransactionCoordinator:
     ) -> None:
         """Add partitions to the producer's transaction, with this loop pass's commit."""
 
-        def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
+        def validate(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
             del new_producer_id
-            return judge_add(metadata, producer, partitions, self._now_ms(), client_version)
+            return validate_add(metadata, producer, partitions, self._now_ms(), client_version)
 
         if not transactional_id:
             done(int(ErrorCode.INVALID_REQUEST))
         else:
-            TransactionCall(self, transactional_id, judge, lambda error, _: done(error)).take()
+            TransactionCall(self, transactional_id, validate, lambda error, _: done(error)).take()
 
     def verify_partition(self, transactional_id: str, producer: Producer, place: TopicPartition, done: Done) -> None:
         """Check whether a partition belongs to the producer's transaction. Completes in this loop pass."""
@@ -165,7 +165,7 @@ class TransactionCoordinator:
             done(error.code)
             return
         transaction = shard.transactions.get(transactional_id)
-        error_code = judge_verify(None if transaction is None else transaction.metadata, producer, place)
+        error_code = validate_partition(None if transaction is None else transaction.metadata, producer, place)
         if transaction is None or error_code:
             done(error_code)
         else:
@@ -179,13 +179,13 @@ class TransactionCoordinator:
         """
         commit, client_version = end
 
-        def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
-            return judge_end(metadata, producer, End(commit, client_version, self._now_ms()), new_producer_id)
+        def validate(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
+            return validate_end(metadata, producer, End(commit, client_version, self._now_ms()), new_producer_id)
 
         if not transactional_id:
             answer(int(ErrorCode.INVALID_REQUEST), None)
         else:
-            TransactionCall(self, transactional_id, judge, answer).take()
+            TransactionCall(self, transactional_id, validate, answer).take()
 
     @property
     def used_bytes(self) -> int:
@@ -219,8 +219,8 @@ class TransactionCoordinator:
         now_ms = self._now_ms()
         is_any_open = False
 
-        def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
-            return judge_timeout(
+        def validate(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
+            return validate_timeout(
                 metadata, End(commit=False, client_version=self.version, now_ms=now_ms), new_producer_id
             )
 
@@ -228,7 +228,7 @@ class TransactionCoordinator:
             nonlocal is_any_open
             if timed_out(transaction.metadata, now_ms):
                 logger.info("aborting the transaction of %s: timed out", transaction.transactional_id)
-                TransactionCall(self, transaction.transactional_id, judge, nobody_waits).take()
+                TransactionCall(self, transaction.transactional_id, validate, nobody_waits).take()
             is_any_open |= transaction.metadata.state is ONGOING
 
         yield from each_of(list(self.transactions()), look_at)
@@ -355,14 +355,14 @@ class TransactionCoordinator:
 class TransactionCall:
     """One request from its validation to its response, including all waits in between."""
 
-    __slots__ = ("_answer", "_coordinator", "_deadline", "_judge", "_result", "_transactional_id")
+    __slots__ = ("_answer", "_coordinator", "_deadline", "_result", "_transactional_id", "_validate")
 
     def __init__(
-        self, coordinator: TransactionCoordinator, transactional_id: str, judge: Judge, answer: Answered
+        self, coordinator: TransactionCoordinator, transactional_id: str, validate: Validator, answer: Answered
     ) -> None:
         self._coordinator = coordinator
         self._transactional_id = transactional_id
-        self._judge = judge
+        self._validate = validate
         self._answer: Answered | None = answer
         self._deadline: Timer | None = None
         #: The metadata for the response: that of this request, even if later ones change it before the response.
@@ -379,7 +379,7 @@ class TransactionCall:
             return
         transaction = shard.transactions.get(self._transactional_id)
         known = None if transaction is None else transaction.metadata
-        outcome = self._judge(known, new_producer_id)
+        outcome = self._validate(known, new_producer_id)
         self._result = known if outcome.metadata is None else outcome.metadata
         _STEPS[outcome.step](self, shard, transaction, outcome)
 

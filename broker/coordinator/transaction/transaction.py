@@ -105,13 +105,13 @@ class Step(enum.Enum):
     WRITE = enum.auto()
     """Write the metadata, then answer."""
     AWAIT_END = enum.auto()
-    """Wait until the ending that is under way is complete, then judge again."""
+    """Wait until the ending that is under way is complete, then validate again."""
     ANSWER_AT_END = enum.auto()
     """The ending that is under way is the one asked for: wait until it is complete, then answer."""
     ABORT_FIRST = enum.auto()
-    """Write the metadata, which aborts the ongoing transaction, wait for the end, then judge again."""
+    """Write the metadata, which aborts the ongoing transaction, wait for the end, then validate again."""
     NEW_PRODUCER_ID = enum.auto()
-    """Get a new producer id, then judge again with it."""
+    """Get a new producer id, then validate again with it."""
 
 
 class Outcome(NamedTuple):
@@ -142,7 +142,7 @@ class Initialisation(NamedTuple):
     server_version: int
 
 
-def judge_init(
+def validate_init(
     metadata: TransactionMetadata | None, request: Initialisation, new_producer_id: int = NO_PRODUCER_ID
 ) -> Outcome:
     """Return the next epoch of a producer; it fences all others of its transactional id."""
@@ -158,10 +158,10 @@ def judge_init(
     if metadata.state is ONGOING:
         end = End(commit=False, client_version=request.server_version, now_ms=request.now_ms)
         return _fenced(metadata, end, new_producer_id, Step.ABORT_FIRST)
-    return _judge_init_at_rest(metadata, request, new_producer_id)
+    return _validate_init_at_rest(metadata, request, new_producer_id)
 
 
-def _judge_init_at_rest(metadata: TransactionMetadata, request: Initialisation, new_producer_id: int) -> Outcome:
+def _validate_init_at_rest(metadata: TransactionMetadata, request: Initialisation, new_producer_id: int) -> Outcome:
     expected = request.expected
     if metadata.epoch_exhausted and (expected is None or expected.epoch == metadata.epoch):
         if new_producer_id == NO_PRODUCER_ID:
@@ -205,7 +205,7 @@ def _bumped(metadata: TransactionMetadata, request: Initialisation, *, last_epoc
 # ---- adding and verifying partitions ---------------------------------------------------------------------------------
 
 
-def judge_add(
+def validate_add(
     metadata: TransactionMetadata | None,
     producer: Producer,
     partitions: frozenset[TopicPartition],
@@ -213,7 +213,7 @@ def judge_add(
     client_version: int,
 ) -> Outcome:
     """Return the metadata with partitions added to the producer's transaction; the first ones start it."""
-    error = _judge_producer(metadata, producer)
+    error = _validate_producer(metadata, producer)
     if metadata is None or error:
         return Outcome(Step.ANSWER, error)
     if metadata.state is ONGOING and partitions <= metadata.partitions:
@@ -231,15 +231,15 @@ def judge_add(
     )
 
 
-def judge_verify(metadata: TransactionMetadata | None, producer: Producer, partition: TopicPartition) -> int:
+def validate_partition(metadata: TransactionMetadata | None, producer: Producer, partition: TopicPartition) -> int:
     """Return 0 if a partition is part of the producer's transaction, else the error (KIP-890)."""
-    error = _judge_producer(metadata, producer)
+    error = _validate_producer(metadata, producer)
     if metadata is None or error:
         return error
     return 0 if partition in metadata.partitions else int(ErrorCode.TRANSACTION_ABORTABLE)
 
 
-def _judge_producer(metadata: TransactionMetadata | None, producer: Producer) -> int:
+def _validate_producer(metadata: TransactionMetadata | None, producer: Producer) -> int:
     if metadata is None or metadata.producer_id != producer.producer_id:
         return int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if metadata.epoch != producer.epoch:
@@ -309,7 +309,7 @@ _OUTCOMES: Final = MappingProxyType(
 )
 
 
-def judge_end(
+def validate_end(
     metadata: TransactionMetadata | None, producer: Producer, end: End, new_producer_id: int = NO_PRODUCER_ID
 ) -> Outcome:
     """Return the metadata that ends the producer's transaction; the markers follow."""
@@ -341,7 +341,7 @@ def timed_out(metadata: TransactionMetadata, now_ms: int) -> bool:
     return metadata.state is ONGOING and metadata.start_ms + metadata.timeout_ms < now_ms
 
 
-def judge_timeout(metadata: TransactionMetadata | None, end: End, new_producer_id: int = NO_PRODUCER_ID) -> Outcome:
+def validate_timeout(metadata: TransactionMetadata | None, end: End, new_producer_id: int = NO_PRODUCER_ID) -> Outcome:
     """Return the metadata that aborts a transaction open for too long, and fences its producer."""
     if metadata is None or not timed_out(metadata, end.now_ms):
         return Outcome(Step.ANSWER)

@@ -100,7 +100,9 @@ class ProducerState:
         entry = self.get(producer_id)
         return entry is not None and entry.epoch == epoch
 
-    def judge(self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, attributes: int) -> int:
+    def validate(
+        self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, attributes: int
+    ) -> int:
         """Return 0 to accept a client's batch, 46 for a duplicate, or the error code to return. HOT.
 
         An unknown producer may begin with any sequence number: its records may have been deleted.
@@ -123,7 +125,7 @@ class ProducerState:
             return ErrorCode.INVALID_TXN_STATE
         return _ACCEPTED
 
-    def judge_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> int:
+    def validate_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> int:
         """Return 0 to accept a transaction marker, or the error code to return (KIP-98, KIP-890).
 
         With transaction version 2 the coordinator raises the epoch before it writes the marker, so a marker with the

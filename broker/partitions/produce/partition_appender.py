@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import Records, records_of
 from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from rotunda.broker.log.append_limits import TO_BE_JUDGED, Judged
+from rotunda.broker.log.append_limits import TO_BE_VALIDATED, Validated
 from rotunda.broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
 from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
 from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
@@ -62,12 +62,12 @@ class PartitionAppender:
         place: tuple[int, int, int],
         answer: Answer,
         guard: int,
-        judged: Judged | None = None,
+        validated: Validated | None = None,
     ) -> int | None:
         """Stage the batch at ``place`` (offset, size, Produce version), or detect that it is already appended.
 
-        Return the guard that the batch needs to be appended; TO_BE_JUDGED[0] if its log must validate it first
-        (``judged``); or None: then ``answer`` is called, now or at the commit.
+        Return the guard that the batch needs to be appended; TO_BE_VALIDATED[0] if its log must validate it first
+        (``validated``); or None: then ``answer`` is called, now or at the commit.
         """
         offset, size, version = place
         batch = view[offset : offset + max(size, 0)]
@@ -84,12 +84,12 @@ class PartitionAppender:
         error = validate(batch, None if header is None else _as_sent(header, guard), version)
         base_offset = time_ms = -1
         if error == 0 and header is not None and guard:
-            error, number = self._guards.judge(owned.row, owned.log, header, version, guard)
+            error, number = self._guards.validate(owned.row, owned.log, header, version, guard)
             if error == NEEDS_VERIFICATION:
                 return number
         if error == 0 and header is not None:
-            error, base_offset, time_ms = owned.log.stage(batch, header, judged=judged)
-            if error == TO_BE_JUDGED[0]:
+            error, base_offset, time_ms = owned.log.stage(batch, header, validated=validated)
+            if error == TO_BE_VALIDATED[0]:
                 return error
             if error == 0 and time_ms >= 0:
                 # With LogAppendTime the log has staged a copy; the note still belongs in the request's memory.

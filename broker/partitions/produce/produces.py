@@ -21,7 +21,7 @@ from rotunda.broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, P
 from rotunda.broker.ipc.request import NOTED, STATE_OFFSET, Request
 from rotunda.broker.ipc.request_facts import Records, RecordsCount, records_of, subject
 from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from rotunda.broker.log.append_limits import TO_BE_JUDGED
+from rotunda.broker.log.append_limits import TO_BE_VALIDATED
 from rotunda.broker.partitions.owned_partition import Answer
 from rotunda.broker.partitions.produce.append_notes import (
     NOT_APPENDED,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.transaction_messages import AskMembership
 
 #: Errors that the fast path leaves to the general one, which finds the same error again.
-_NOT_FAST = ERRORS_WITH_RECORD_DETAILS | {TO_BE_JUDGED[0]}
+_NOT_FAST = ERRORS_WITH_RECORD_DETAILS | {TO_BE_VALIDATED[0]}
 
 #: Of one request's parts with slow validation, this many run at a time, and none starts after this time.
 MOST_UNDER_WAY = 16

@@ -43,7 +43,7 @@ def record_allowance() -> ReadAllowance:
 
 
 #: For each record of a batch: the error message if it is invalid.
-_Judged = Iterator[str | None]
+_Errors = Iterator[str | None]
 
 
 def keyless(batch: memoryview, produce_version: int, allowance: ReadAllowance, partition: str) -> PartErrors:
@@ -53,10 +53,10 @@ def keyless(batch: memoryview, produce_version: int, allowance: ReadAllowance, p
     """
     text = f"Compacted topic cannot accept message without key in topic partition {partition}"
 
-    def judged(header: BatchHeader) -> _Judged:
+    def errors_of(header: BatchHeader) -> _Errors:
         return (None if has_key else text for has_key in record_keys(batch, header, allowance))
 
-    errors = _named(batch, produce_version, judged)
+    errors = _named(batch, produce_version, errors_of)
     if not errors:
         return NO_ERRORS
     shown = ", ".join(f"RecordError(batchIndex={index}, message='{text}')" for index, text in errors[:_MOST_SHOWN])
@@ -72,7 +72,7 @@ def out_of_range(
 ) -> PartErrors:
     """Return the records whose timestamps are out of this range; none if none can be identified."""
 
-    def judged(header: BatchHeader) -> _Judged:
+    def errors_of(header: BatchHeader) -> _Errors:
         for timestamp_ms, offset in record_times(batch, header, allowance):
             if timestamp_ms == NO_TIMESTAMP or oldest_ms <= timestamp_ms <= newest_ms:
                 yield None
@@ -82,7 +82,7 @@ def out_of_range(
                     f"The timestamp should be within [{oldest_ms}, {newest_ms}]"
                 )
 
-    errors = _named(batch, produce_version, judged)
+    errors = _named(batch, produce_version, errors_of)
     return (
         PartErrors("One or more records have been rejected due to invalid timestamp", errors) if errors else NO_ERRORS
     )
@@ -112,7 +112,7 @@ def too_large(batch: memoryview, partition: str, config: LogConfig) -> PartError
 
 
 def _named(
-    batch: memoryview, produce_version: int, judged: Callable[[BatchHeader], _Judged]
+    batch: memoryview, produce_version: int, errors_of: Callable[[BatchHeader], _Errors]
 ) -> tuple[RecordError, ...]:
     """Return the invalid records among those examined; none if the batch cannot be read."""
     header = read_header(batch)
@@ -122,6 +122,6 @@ def _named(
     if validate(batch, header, produce_version):
         return ()
     try:
-        return tuple((index, text) for index, text in enumerate(judged(header)) if text is not None)
+        return tuple((index, text) for index, text in enumerate(errors_of(header)) if text is not None)
     except ApiError:
         return ()

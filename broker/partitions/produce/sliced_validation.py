@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rotunda.broker.log.append_limits import TO_BE_JUDGED, Judged, written_ahead
+from rotunda.broker.log.append_limits import TO_BE_VALIDATED, Validated, written_ahead
 from rotunda.broker.partitions.owned_partition import Answer, OwnedPartition
 from rotunda.broker.partitions.produce.append_notes import note_refusal
 from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
@@ -28,7 +28,7 @@ from rotunda.broker.scheduling.slices import Slices, Work
 from rotunda.broker.scheduling.task_queues import RequestIdentity, TaskQueues
 
 #: Batches validated at a time. Each may need a buffer for decompression, and a copy.
-MOST_JUDGED: Final = 2
+MOST_VALIDATED: Final = 2
 
 _FAULT: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -96,8 +96,8 @@ class SlicedValidation:
         self._owned = owned
         self._refusals = refusals
         self._queues = TaskQueues("PRODUCE", slices, now_ns)
-        self._judging = 0
-        self._to_judge: deque[Deferred] = deque()
+        self._validating = 0
+        self._to_validate: deque[Deferred] = deque()
         self._turns = _RowTurns()
 
     def has(self, queue_key: tuple[int, int]) -> bool:
@@ -116,46 +116,46 @@ class SlicedValidation:
         if waits and self._try(append, None):
             return
         while True:
-            while self._judging >= MOST_JUDGED:
+            while self._validating >= MOST_VALIDATED:
                 turn = Deferred()
-                self._to_judge.append(turn)
+                self._to_validate.append(turn)
                 yield turn
-            self._judging += 1
+            self._validating += 1
             try:
-                if (yield from self._judge_and_try(append)):
+                if (yield from self._validate_and_try(append)):
                     return
             finally:
-                self._judging -= 1
-                if self._to_judge:
-                    self._to_judge.popleft().complete(True)
+                self._validating -= 1
+                if self._to_validate:
+                    self._to_validate.popleft().complete(True)
 
-    def _judge_and_try(self, append: Append) -> Work:
+    def _validate_and_try(self, append: Append) -> Work:
         """Validate a batch, and stage it or respond; False if it must be validated again."""
         row = append.row
-        judged = yield from self._settling(append, self._judge(append))
-        large = written_ahead(judged)
+        validated = yield from self._settling(append, self._validate(append))
+        large = written_ahead(validated)
         if large is None and row not in self._turns:
-            return self._try(append, judged)
+            return self._try(append, validated)
         yield from self._turns.begin(row)
         try:
             if large is None:
-                return self._try(append, judged)
-            return (yield from self._write_and_try(append, judged, large))
+                return self._try(append, validated)
+            return (yield from self._write_and_try(append, validated, large))
         finally:
             self._turns.end(row)
 
-    def _write_and_try(self, append: Append, judged: Judged, large: memoryview) -> Work:
+    def _write_and_try(self, append: Append, validated: Validated, large: memoryview) -> Work:
         """Write a large batch beyond the end of its log, and stage it or respond.
 
         Steps that are not run to their end, as at the exit of this process, must not touch files any more.
         """
         owned = self._owned.get(append.row)
         if owned is None:
-            return self._try(append, judged)
+            return self._try(append, validated)
         owned.log.begin_ahead(large)
         try:
             yield from self._settling(append, self._write(append.row, owned, large))
-            is_done = self._try(append, judged)
+            is_done = self._try(append, validated)
         except Exception:
             self._end_ahead(append.row, owned)
             raise
@@ -174,14 +174,14 @@ class SlicedValidation:
             append.settled(None)
             raise
 
-    def _judge(self, append: Append) -> Work:
+    def _validate(self, append: Append) -> Work:
         """Return the log's validation result for a batch; None if the log is closed."""
         owned = self._owned.get(append.row)
         if owned is None:
             return None
         offset, size, _ = append.place
         batch = append.view[offset : offset + size]
-        return (yield from owned.log.judge(batch, BatchHeader._make(unpack_header(batch))))
+        return (yield from owned.log.validate(batch, BatchHeader._make(unpack_header(batch))))
 
     def _write(self, row: int, owned: OwnedPartition, batch: memoryview) -> Work:
         """Write a large batch, unless the partition is deleted: its files may then belong to another partition."""
@@ -192,7 +192,7 @@ class SlicedValidation:
             if self._owned.get(row) is not owned:
                 return
 
-    def _try(self, append: Append, judged: Judged | None) -> bool:
+    def _try(self, append: Append, validated: Validated | None) -> bool:
         """Stage a batch, or respond otherwise; False if it must be validated first."""
         owned, number = self._owned.get(append.row), None
         try:
@@ -201,11 +201,11 @@ class SlicedValidation:
                 error, base_offset = self._refusals.without_log(append.view, place, append.row, append.without_log)
                 append.answer(error, base_offset, -1)
             else:
-                number = self._appends.append(owned, append.view, append.place, append.answer, append.guard, judged)
+                number = self._appends.append(owned, append.view, append.place, append.answer, append.guard, validated)
         except Exception:
             append.settled(None)
             raise
-        if number == TO_BE_JUDGED[0]:
+        if number == TO_BE_VALIDATED[0]:
             return False
         append.settled(number)
         return True

@@ -51,7 +51,7 @@ class VerificationGuards:
         #: By (row, producer id): the guard, the latest epoch, and its lowest sequence number rejected for lack of it.
         self._guards: dict[tuple[int, int], tuple[int, int, int]] = {}
 
-    def judge(self, row: int, log: PartitionLog, header: BatchHeader, version: int, guard: int) -> tuple[int, int]:
+    def validate(self, row: int, log: PartitionLog, header: BatchHeader, version: int, guard: int) -> tuple[int, int]:
         """Return (0, -1) if a transactional batch may be staged, else (error, -1) or (NEEDS_VERIFICATION, guard).
 
         ``version`` is that of its Produce request.

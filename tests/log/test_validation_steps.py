@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rotunda.broker.config.topic_config import LogConfig
-from rotunda.broker.log.append_limits import TO_BE_JUDGED, Admitted
+from rotunda.broker.log.append_limits import TO_BE_VALIDATED, Admitted
 from rotunda.broker.log.partition_log import Checkpointed, PartitionLog
 from rotunda.broker.protocol import compression
 from rotunda.broker.protocol.compression import PIECE_BYTES, decompress
@@ -52,13 +52,13 @@ def calls_of(act: Callable[[], Any]) -> int:
     return calls
 
 
-def judged_in_steps(log: PartitionLog, batch: bytes) -> tuple[Any, int, int]:
+def validated_in_steps(log: PartitionLog, batch: bytes) -> tuple[Any, int, int]:
     """Return the result of a batch, the number of steps, and the most calls of one step."""
     data = memoryview(bytearray(batch))
     header = unpack_header(data)
-    assert log.stage(data, header) == TO_BE_JUDGED
+    assert log.stage(data, header) == TO_BE_VALIDATED
     assert bytes(data) == batch
-    steps = log.judge(data, BatchHeader._make(header))
+    steps = log.validate(data, BatchHeader._make(header))
     count, longest, result = 0, 0, None
 
     def step() -> None:
@@ -84,7 +84,7 @@ def test_bytes_are_unpacked_and_packed_a_piece_at_a_time(tmp_path: Path, codec: 
     numbers = random.Random(random_seed())
     values = [numbers.randbytes(50_000).hex().encode() for _ in range(SIZE // 100_000)]
     batch = record_batch(values, codec=source)
-    result, steps, _ = judged_in_steps(log, batch)
+    result, steps, _ = validated_in_steps(log, batch)
     assert isinstance(result, Admitted)
     assert decompress(compression.CODECS.index(codec), result.batch[61:], 2 * SIZE) == record_batch(values)[61:]
     assert steps >= 0.8 * times * SIZE // PIECE_BYTES
@@ -95,7 +95,7 @@ def test_records_are_looked_at_so_many_at_a_time(tmp_path: Path, headers: list[t
     log = open_log(tmp_path, cleanup_policy=("compact",))
     count = RECORDS_AT_ONCE // (1 + len(headers)) + 4_000
     batch = record_batch([b"x"] * count, keys=[b"k"] * count, headers=headers)
-    result, _, longest = judged_in_steps(log, batch)
+    result, _, longest = validated_in_steps(log, batch)
     assert isinstance(result, Admitted)
     assert longest <= MOST_CALLS
 
@@ -103,7 +103,7 @@ def test_records_are_looked_at_so_many_at_a_time(tmp_path: Path, headers: list[t
 def test_one_record_of_very_many_headers(tmp_path: Path) -> None:
     log = open_log(tmp_path, cleanup_policy=("compact",))
     batch = record_batch([b"x"], keys=[b"k"], headers=[("", None)] * 100_000)
-    result, _, longest = judged_in_steps(log, batch)
+    result, _, longest = validated_in_steps(log, batch)
     assert isinstance(result, Admitted)
     assert longest <= MOST_CALLS
 
@@ -111,7 +111,7 @@ def test_one_record_of_very_many_headers(tmp_path: Path) -> None:
 def test_members_of_gzip_with_nothing_in_them(tmp_path: Path) -> None:
     log = open_log(tmp_path, cleanup_policy=("compact",))
     empty = compression.compress(GZIP, b"")
-    result, steps, longest = judged_in_steps(log, sealed_batch(empty * (compression.MOST_PIECES + 1), 1, codec=GZIP))
+    result, steps, longest = validated_in_steps(log, sealed_batch(empty * (compression.MOST_PIECES + 1), 1, codec=GZIP))
     assert result == (2, -1, -1)
     assert steps > 10
     assert longest <= MOST_CALLS
@@ -120,8 +120,8 @@ def test_members_of_gzip_with_nothing_in_them(tmp_path: Path) -> None:
 def test_a_large_batch_is_copied_a_piece_at_a_time(tmp_path: Path) -> None:
     log = open_log(tmp_path, message_timestamp_type="LogAppendTime")
     batch = record_batch([bytes(SIZE)])
-    result, steps, _ = judged_in_steps(log, batch)
+    result, steps, _ = validated_in_steps(log, batch)
     assert isinstance(result, Admitted)
     assert steps >= SIZE >> 20
     data = memoryview(bytearray(batch))
-    assert log.stage(data, unpack_header(data), judged=result) == (0, 0, TIMESTAMP_MS)
+    assert log.stage(data, unpack_header(data), validated=result) == (0, 0, TIMESTAMP_MS)

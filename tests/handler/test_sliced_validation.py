@@ -12,7 +12,7 @@ import pytest
 
 from rotunda.broker.log import append_limits
 from rotunda.broker.log.append_limits import AppendLimits
-from rotunda.broker.partitions.produce.sliced_validation import MOST_JUDGED
+from rotunda.broker.partitions.produce.sliced_validation import MOST_VALIDATED
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 from tests.support.wire_messages import PRODUCE, produce_body
@@ -26,7 +26,7 @@ RECORDS_AT_ONCE = 1000
 RECORDS = 15 * RECORDS_AT_ONCE
 
 
-class Judging:
+class Validating:
     """The batches being validated."""
 
     def __init__(self, stepped: SteppedBroker, patch: pytest.MonkeyPatch) -> None:
@@ -62,11 +62,11 @@ class Judging:
 
 
 @pytest.fixture
-def judging(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Judging:
+def validating(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Validating:
     monkeypatch.setattr(append_limits, "RECORDS_AT_ONCE", RECORDS_AT_ONCE)
     stepped.create("compacted", 4, {"cleanup.policy": "compact"})
     stepped.create("packed", 4, {"compression.type": "uncompressed"})
-    return Judging(stepped, monkeypatch)
+    return Validating(stepped, monkeypatch)
 
 
 def long_batch(value: object, **fields: Any) -> bytes:
@@ -87,7 +87,7 @@ def send_all(client: Client, topic: str, partition: int, batches: list[bytes]) -
     return [client.produce([(topic, partition, batch)]) for batch in batches]
 
 
-def test_others_are_served_while_a_batch_is_judged(stepped: SteppedBroker, judging: Judging) -> None:
+def test_others_are_served_while_a_batch_is_validated(stepped: SteppedBroker, validating: Validating) -> None:
     partition = stepped.owned_by("compacted", 0)[0]
     sent = stepped.client().produce([("compacted", partition, long_batch(1))])
     other = stepped.client().produce([("compacted", partition, short_batch(2))])
@@ -103,38 +103,40 @@ def test_others_are_served_while_a_batch_is_judged(stepped: SteppedBroker, judgi
             break
     assert turns >= 3
     assert produced(sent) == [(0, 1)]
-    assert judging.now == 0
+    assert validating.now == 0
 
 
-def test_nothing_overtakes_a_judged_batch_by_way_of_another_partition(stepped: SteppedBroker, judging: Judging) -> None:
+def test_nothing_overtakes_a_validated_batch_by_way_of_another_partition(
+    stepped: SteppedBroker, validating: Validating
+) -> None:
     """The fast path knows both partitions, and the connection's last request is for the other one."""
-    judged, other = stepped.owned_by("compacted", 0)[:2]
+    validated, other = stepped.owned_by("compacted", 0)[:2]
     client = stepped.client()
-    for partition in (judged, other, judged, other):
+    for partition in (validated, other, validated, other):
         client.produce([("compacted", partition, short_batch(0))])
         stepped.settle()
     sent = [
         client.produce([("compacted", partition, batch)])
         for partition, batch in (
-            (judged, long_batch(1)),
+            (validated, long_batch(1)),
             (other, short_batch(1)),
             (other, short_batch(2)),
-            (judged, short_batch(2)),
+            (validated, short_batch(2)),
             (other, short_batch(3)),
-            (judged, short_batch(3)),
+            (validated, short_batch(3)),
         )
     ]
     stepped.settle(200)
     assert [error for each in sent for error, _ in produced(each)] == [0] * 6
-    for partition in (judged, other):
+    for partition in (validated, other):
         assert last_values(stepped, "compacted", partition) == [b"0", b"0", b"1", b"2", b"3"]
-    assert judging.begun
+    assert validating.begun
 
 
 @pytest.mark.parametrize("topic", ["compacted", "packed"])
 @pytest.mark.parametrize("several", [False, True], ids=["own", "forwarded"])
 def test_what_a_connection_sends_is_stored_in_its_order(
-    stepped: SteppedBroker, judging: Judging, topic: str, several: bool
+    stepped: SteppedBroker, validating: Validating, topic: str, several: bool
 ) -> None:
     """Long and short batches, also for another handler's partition, also by the fast path."""
     own, foreign = (stepped.owned_by(topic, owner)[0] for owner in (0, 1))
@@ -163,13 +165,13 @@ def test_what_a_connection_sends_is_stored_in_its_order(
     assert [error for each in sent for error, _ in produced(each)] == [0] * 6
     assert last_values(stepped, topic, partition) == [b"%d" % number for number in range(7)]
     assert all(stepped.released(0, handler) for handler in (0, 1))
-    assert judging.begun > 2
+    assert validating.begun > 2
 
 
 @pytest.mark.parametrize("turns", range(0, 24, 2))
 @pytest.mark.parametrize("victim", [0, 1])
-def test_judged_batches_survive_their_handlers(
-    stepped: SteppedBroker, judging: Judging, turns: int, victim: int
+def test_validated_batches_survive_their_handlers(
+    stepped: SteppedBroker, validating: Validating, turns: int, victim: int
 ) -> None:
     """Of a request with parts for both, and of the later requests, each is stored once, in its order."""
     own, foreign = (stepped.owned_by("compacted", owner)[0] for owner in (0, 1))
@@ -187,10 +189,10 @@ def test_judged_batches_survive_their_handlers(
     assert [error for each in sent for error, _ in produced(each)] == [0] * 8
     for partition in (own, foreign):
         assert last_values(stepped, "compacted", partition) == [b"0", b"1", b"2", b"3"]
-    assert judging.begun > 0
+    assert validating.begun > 0
 
 
-def test_sequences_are_judged_as_the_batch_is_stored(stepped: SteppedBroker, judging: Judging) -> None:
+def test_sequences_are_validated_as_the_batch_is_stored(stepped: SteppedBroker, validating: Validating) -> None:
     """A batch repeated on another connection during its validation is a duplicate."""
     partition = stepped.owned_by("compacted", 0)[0]
     batch = long_batch(1, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -198,19 +200,21 @@ def test_sequences_are_judged_as_the_batch_is_stored(stepped: SteppedBroker, jud
     stepped.settle(500)
     assert [produced(each) for each in sent] == [[(0, 0)]] * 3
     assert stepped.end("compacted", partition) == RECORDS
-    assert judging.begun == 3
+    assert validating.begun == 3
 
 
-def test_few_are_judged_at_a_time(stepped: SteppedBroker, judging: Judging) -> None:
+def test_few_are_validated_at_a_time(stepped: SteppedBroker, validating: Validating) -> None:
     partition = stepped.owned_by("compacted", 0)[0]
     sent = [stepped.client().produce([("compacted", partition, long_batch(number))]) for number in range(6)]
     stepped.settle(500)
     assert sorted(offset for each in sent for _, offset in produced(each)) == [RECORDS * each for each in range(6)]
-    assert judging.most == MOST_JUDGED
+    assert validating.most == MOST_VALIDATED
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["own", "forwarded"])
-def test_a_fault_in_judging_costs_that_batch_alone(stepped: SteppedBroker, judging: Judging, several: bool) -> None:
+def test_a_fault_in_validating_costs_that_batch_alone(
+    stepped: SteppedBroker, validating: Validating, several: bool
+) -> None:
     partition = stepped.owned_by("compacted", int(several))[0]
     client = stepped.client()
     sent = [
@@ -219,31 +223,31 @@ def test_a_fault_in_judging_costs_that_batch_alone(stepped: SteppedBroker, judgi
     ]
     stepped.turn(0)
     stepped.turn(1)
-    assert judging.now == 1
-    judging.fault = ZeroDivisionError("ours")
+    assert validating.now == 1
+    validating.fault = ZeroDivisionError("ours")
     stepped.settle(500)
     assert [produced(each)[0][0] for each in sent] == [UNKNOWN_SERVER_ERROR, 0]
     assert last_values(stepped, "compacted", partition) == [b"2"]
-    assert judging.now == 0
+    assert validating.now == 0
     assert all(stepped.released(0, handler) for handler in (0, 1))
 
 
-def test_a_topic_that_goes_while_a_batch_is_judged(stepped: SteppedBroker, judging: Judging) -> None:
+def test_a_topic_that_goes_while_a_batch_is_validated(stepped: SteppedBroker, validating: Validating) -> None:
     partition = stepped.owned_by("compacted", 0)[0]
     sent = stepped.client().produce([("compacted", partition, long_batch(1))])
     stepped.turn(0)
-    assert judging.now == 1
+    assert validating.now == 1
     stepped.delete("compacted")
     stepped.settle(500)
     assert produced(sent)[0][0] != 0
     assert stepped.released(0, 0)
 
 
-def test_what_is_judged_is_refused_as_what_is_not(stepped: SteppedBroker, judging: Judging) -> None:
+def test_what_is_validated_is_refused_as_what_is_not(stepped: SteppedBroker, validating: Validating) -> None:
     partition = stepped.owned_by("compacted", 0)[0]
     keyless = record_batch([b"x", b"xx"] * (RECORDS // 2), keys=[b"k"] * (RECORDS - 1) + [None])
     client = stepped.client()
     sent = send_all(client, "compacted", partition, [keyless, short_batch(1)])
     stepped.settle(500)
     assert [produced(each) for each in sent] == [[(87, -1)], [(0, 0)]]
-    assert judging.now == 0
+    assert validating.now == 0
