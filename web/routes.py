@@ -18,7 +18,7 @@ from rotunda.broker.metrics.broker_reading import LOOKS_NS
 from rotunda.broker.metrics.prometheus import CONTENT_TYPE, render
 from rotunda.web.facts.status import Snapshot
 from rotunda.web.pages import page
-from rotunda.web.reports.chart import ChartRefused
+from rotunda.web.reports.chart import InvalidChart
 from rotunda.web.reports.reports import Reports
 from rotunda.web.reports.summary import Brief, Report
 from rotunda.web.screens import SCREENS
@@ -140,7 +140,7 @@ def _add_reports(router: APIRouter, reports: Reports) -> None:
         """Return the chart of a job's latest result, sanitised to drawing elements."""
         try:
             found = reports.chart(job)
-        except ChartRefused as error:
+        except InvalidChart as error:
             return PlainTextResponse(f"{error}\n", status_code=404)
         if found is None:
             return PlainTextResponse("no chart\n", status_code=404)

@@ -105,7 +105,7 @@ def _api(
     return Api(key, *versions, guarded(key, function), versions[0], note, is_cacheable)
 
 
-def _refused(key: ApiKey, versions: tuple[int, int], note: str) -> Api:
+def _rejected(key: ApiKey, versions: tuple[int, int], note: str) -> Api:
     return _api(key, versions, REFUSALS[key], note)
 
 
@@ -165,7 +165,7 @@ API_TABLE: tuple[Api, ...] = (
     _api(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
     _api(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
     _api(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
-    _refused(ApiKey.SASL_HANDSHAKE, (0, 1), _SASL),
+    _rejected(ApiKey.SASL_HANDSHAKE, (0, 1), _SASL),
     _api(ApiKey.API_VERSIONS, (0, 5), handle_api_versions, is_cacheable=is_api_versions_cacheable),
     _api(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED),
     _api(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics),
@@ -186,12 +186,12 @@ API_TABLE: tuple[Api, ...] = (
     _api(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _REPLACES),
     _api(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
     _api(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
-    _refused(ApiKey.SASL_AUTHENTICATE, (0, 2), _SASL),
+    _rejected(ApiKey.SASL_AUTHENTICATE, (0, 2), _SASL),
     _api(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED),
-    _refused(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
-    _refused(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
-    _refused(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
-    _refused(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
+    _rejected(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
+    _rejected(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
+    _rejected(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
+    _rejected(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
     _api(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
     _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES),
     _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),

@@ -28,7 +28,7 @@ def bound_socket(wanted: Listener, receive_buffer_bytes: int = -1) -> socket.soc
         family, address = _address_of(wanted)
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as failure:
-        raise refused(str(wanted), failure) from failure
+        raise listen_failure(str(wanted), failure) from failure
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if receive_buffer_bytes != -1:
@@ -39,11 +39,11 @@ def bound_socket(wanted: Listener, receive_buffer_bytes: int = -1) -> socket.soc
         sock.bind(address)
     except OSError as failure:
         sock.close()
-        raise refused(str(wanted), failure) from failure
+        raise listen_failure(str(wanted), failure) from failure
     return sock
 
 
-def refused(name: str, failure: OSError) -> BootFailed:
+def listen_failure(name: str, failure: OSError) -> BootFailed:
     """Return the exception with the reason why a listener cannot be opened."""
     if failure.errno == errno.EADDRINUSE:
         return BootFailed(f"cannot listen on {name}: the port is in use by another program", _IN_USE_EXIT_CODE)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rotunda.broker.config.control_plane import ControlPlaneSettings, control_plane_complaint
-from rotunda.broker.config.kafka import LISTENER_ONLY, REFUSED, kafka_settings, kept_key, without_meaning
+from rotunda.broker.config.kafka import LISTENER_ONLY, REJECTED, kafka_settings, kept_key, without_meaning
 from rotunda.broker.config.keys import ONE_REPLICA, Key, Value, did_you_mean, keys_of, render
 from rotunda.broker.config.listener_overrides import own_name, split, unknown_listener
 from rotunda.broker.config.listeners import (
@@ -329,7 +329,7 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
             complaints.append(f"{place}Invalid value {shown} for configuration {name}: {error}")
             involved.append(name)
         else:
-            if name not in REFUSED:
+            if name not in REJECTED:
                 layers[name] = (Layer(origin, value), *layers.get(name, ()))
     if complaints:
         raise ConfigError("\n".join(complaints), involved)

@@ -80,7 +80,7 @@ _ONE_CONTROLLER = "this broker is a cluster of its own and cannot join another c
 _USE_LISTENERS = "removed in Kafka 4; use listeners"
 
 #: By setting: the reason why a value other than Kafka's default is rejected.
-REFUSED: Mapping[str, str] = MappingProxyType(
+REJECTED: Mapping[str, str] = MappingProxyType(
     {
         "advertised.host.name": f"{_USE_LISTENERS} and advertised.listeners",
         "advertised.port": f"{_USE_LISTENERS} and advertised.listeners",
@@ -142,15 +142,15 @@ def kafka_settings() -> Mapping[str, Key]:
 @cache
 def kept_key(name: str) -> Key | None:
     """Return the key of a setting without effect here; None for an unknown name."""
-    reason = REFUSED.get(name) or without_meaning(name)
+    reason = REJECTED.get(name) or without_meaning(name)
     if reason is None:
         return None
     key = kafka_settings().get(name)
     if key is None:
         # Its value may be a secret, so it is never shown.
         key = Key(name=name, kind=Kind.STRING, default=None, doc="", nullable=True, sensitive=True)
-    if name in REFUSED:
-        return replace(key, doc=f"Not served: {reason}.", validator=_refusing(key.default, reason))
+    if name in REJECTED:
+        return replace(key, doc=f"Not served: {reason}.", validator=_rejecting(key.default, reason))
     validator = _VALIDATORS.get(name)
     if validator is not None:
         key = replace(key, validator=validator)
@@ -172,7 +172,7 @@ def _without_meaning() -> Iterator[tuple[str, str]]:
             yield reason, name
 
 
-def _refusing(default: Value, reason: str) -> Callable[[Any], str | None]:
+def _rejecting(default: Value, reason: str) -> Callable[[Any], str | None]:
     return lambda value: None if value == default or value in ("", ()) else reason
 
 

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable
 
 from rotunda.broker.config.broker_config import BROKER_KEYS
-from rotunda.broker.config.kafka import LISTENER_ONLY, REFUSED, WITHOUT_MEANING
+from rotunda.broker.config.kafka import LISTENER_ONLY, REJECTED, WITHOUT_MEANING
 from rotunda.broker.config.keys import Key, render
 from rotunda.broker.config.listener_overrides import OF_LISTENERS, OF_MECHANISMS
 from rotunda.broker.config.topic_config import TOPIC_CONFIGS
@@ -79,7 +79,7 @@ Any value of the right type is accepted, stored and described. `*` matches the r
 other tables.
 """
 
-_REFUSED = """\
+_REJECTED = """\
 ## Settings of Kafka that are rejected
 
 The broker does not start with another value than Kafka's default, nor with a replication factor or
@@ -118,8 +118,8 @@ def describe_markdown() -> str:
             _WITHOUT_MEANING,
             *_without_meaning(),
             "",
-            _REFUSED,
-            *_refused(),
+            _REJECTED,
+            *_rejected(),
             "",
         ]
     )
@@ -152,9 +152,9 @@ def _without_meaning() -> list[str]:
     return [*_head("why", "settings"), *rows]
 
 
-def _refused() -> list[str]:
+def _rejected() -> list[str]:
     by_reason: dict[str, list[str]] = {}
-    for name, reason in sorted(REFUSED.items()):
+    for name, reason in sorted(REJECTED.items()):
         by_reason.setdefault(reason, []).append(f"`{name}`")
     rows = [_row((reason, ", ".join(names))) for reason, names in by_reason.items()]
     return [*_head("why", "settings"), *rows]

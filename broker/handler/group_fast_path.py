@@ -19,8 +19,8 @@ from rotunda.broker.apis.groups.offset_commit import (
     TOPIC_ID_FROM,
     ValidatedCommit,
     committer_of,
-    is_refused,
-    refused,
+    is_rejected,
+    rejected,
     validated_commit,
 )
 from rotunda.broker.coordinator.offsets.cached_commit import CachedCommit
@@ -103,7 +103,7 @@ class CommitAnswers:
             try:
                 about, end = cached.facts
                 if error:
-                    self.answer(request, refused(cached.topics, error), error, cached.facts)
+                    self.answer(request, rejected(cached.topics, error), error, cached.facts)
                     continue
                 at = try_begin(request, now_ns, cached.answer_bytes, NO_RECORDS, end)
                 if at >= 0:
@@ -247,7 +247,7 @@ class GroupFastPath:
         if body_at < 0:
             return False
         body, places = codec.decode_and_locate(_OFFSET_COMMIT, version, view, body_at, end)
-        if is_refused(self._broker, request.session, version, body):
+        if is_rejected(self._broker, request.session, version, body):
             return False
         validated = validated_commit(self._broker, version, body)
         facts = self._commit_facts(version, validated.row, validated.partitions)
@@ -261,7 +261,7 @@ class GroupFastPath:
 
         def done(error: int) -> None:
             if error:
-                self._answers.answer(request, refused(body.topics, error), error, facts)
+                self._answers.answer(request, rejected(body.topics, error), error, facts)
             elif is_short:
                 self._answers.send_short(request, payload, facts)
             else:

@@ -339,15 +339,15 @@ class CommittedLog:
             self.catch_up()
             self._go_offline(error)
 
-    def refuse_everything(self) -> None:
+    def reject_everything(self) -> None:
         """Reject all further batches: the staged batches, and so the state in memory, may be wrong."""
         self._go_offline(RuntimeError("an internal error, see above"))
 
     def _go_offline(self, error: Exception, *, is_passing: bool = False) -> None:
         self.next_offset = self.log_end_offset
-        self._refuse_batches(error, is_passing=is_passing)
+        self._reject_batches(error, is_passing=is_passing)
 
-    def _refuse_batches(self, error: Exception, *, is_passing: bool = False) -> None:
+    def _reject_batches(self, error: Exception, *, is_passing: bool = False) -> None:
         """Reject further batches; batches that are already staged may still be written."""
         until = "there is space" if is_passing else "the broker is restarted"
         _log.error("%s is offline and rejects records until %s: %s", self.directory, until, error)

@@ -71,7 +71,7 @@ class MaintainedLog(CommittedLog):
         try:
             done = self._rolled.try_swap(swap)
         except OSError as error:
-            self._refuse_batches(error)
+            self._reject_batches(error)
             raise
         self.size_bytes = self._rolled.size_bytes + self.position
         if done:

@@ -181,7 +181,7 @@ class PartitionLog(MaintainedLog):
                 return
             except OSError as error:
                 if error.errno not in NO_ROOM:
-                    self._refuse_batches(error)
+                    self._reject_batches(error)
                 return
             if self._segment is segment and segment.position == position:
                 return

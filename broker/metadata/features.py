@@ -104,13 +104,13 @@ def check_updates(updates: Sequence[FeatureUpdate], current: Mapping[str, int]) 
         level = current.get(update.name, 0)
         complaint = _unsupported(update) or _wrong_direction(update, level)
         if complaint is not None:
-            raise _refused(f"Invalid update version {update.level} for feature {update.name}. {complaint}")
+            raise _rejected(f"Invalid update version {update.level} for feature {update.name}. {complaint}")
         if update.name == METADATA_VERSION and update.level < level:
             why = _NO_WAY_BACK[update.upgrade_type]
-            raise _refused(f"Unsupported metadata.version downgrade from {level} to {update.level}. {why}")
+            raise _rejected(f"Unsupported metadata.version downgrade from {level} to {update.level}. {why}")
 
 
-def _refused(message: str) -> ApiError:
+def _rejected(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_UPDATE_VERSION, message)
 
 

@@ -105,7 +105,7 @@ def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable
         unknown = _unknown(topics, found)
     if complaint:
         unknown = found
-        _refuse_or_set_aside(path, complaint, found, is_allowed=config.metadata_rebuild)
+        _reject_or_set_aside(path, complaint, found, is_allowed=config.metadata_rebuild)
     elif unknown and not config.metadata_rebuild:
         logger.warning(
             "the metadata file %s does not know the topics of %d partition directories (%s): they are not served. "
@@ -123,7 +123,7 @@ def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable
             raise BootFailed(f"cannot rebuild the metadata file: {error.message}") from error
 
 
-def _refuse_or_set_aside(path: Path, complaint: str, found: list[FoundLog], *, is_allowed: bool) -> None:
+def _reject_or_set_aside(path: Path, complaint: str, found: list[FoundLog], *, is_allowed: bool) -> None:
     if not is_allowed:
         raise BootFailed(
             f"{complaint}. There are {len(found)} partition directories ({_examples(found)}). Restore a copy of the "

@@ -99,6 +99,6 @@ class OwnedPartition:
         except Exception:
             # An internal error between memory and file: the staged batches are in doubt, the published ones are not.
             logger.exception("the commit to %s failed", self.log.directory)
-            self.log.refuse_everything()
+            self.log.reject_everything()
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         return 0

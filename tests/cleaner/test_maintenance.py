@@ -107,7 +107,7 @@ def test_a_full_disk_keeps_nobody_else_from_being_compacted(tmp_path: Path, monk
 def test_an_owner_that_cannot_follow_keeps_nobody_else_from_being_compacted(tmp_path: Path) -> None:
     """Its log may be offline."""
     partitions = Partitions(tmp_path, 2)
-    partitions.logs[0].log.refuse_everything()
+    partitions.logs[0].log.reject_everything()
     assert not partitions.maintenance.compact_dirtiest()
     assert partitions.maintenance.compact_dirtiest()
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]

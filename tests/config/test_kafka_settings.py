@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.config.broker_config import BROKER_KEYS, BrokerConfig, load
-from rotunda.broker.config.kafka import REFUSED, kafka_settings, kept_key, without_meaning
+from rotunda.broker.config.kafka import REJECTED, kafka_settings, kept_key, without_meaning
 from rotunda.broker.config.keys import render
 from rotunda.broker.config.notes import start_notes
 from rotunda.broker.errors import ConfigError
@@ -111,7 +111,7 @@ def test_no_secret_of_a_listener_is_shown() -> None:
 
 def test_each_setting_of_kafka_is_served_kept_or_refused() -> None:
     """A setting that is newly served is removed from the tables of `broker.config.kafka`."""
-    validated = {name for name in kafka_settings() if name in REFUSED or without_meaning(name)}
+    validated = {name for name in kafka_settings() if name in REJECTED or without_meaning(name)}
     assert validated | BROKER_KEYS.keys() >= kafka_settings().keys()
     assert validated & BROKER_KEYS.keys() == set()
 
@@ -181,7 +181,7 @@ def test_what_has_no_meaning_changes_while_it_runs_as_in_kafka() -> None:
         load(None, {}, {}).with_dynamic({"ssl.keystore.location": "/x"})
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", sorted(REJECTED))
 def test_what_would_silently_not_be_done_is_refused_with_the_reason(name: str) -> None:
     key = kept_key(name)
     assert key is not None
@@ -190,7 +190,7 @@ def test_what_would_silently_not_be_done_is_refused_with_the_reason(name: str) -
     other = {"BOOLEAN": "true", "INT": "7"}.get(key.kind.name, "something")
     with pytest.raises(ConfigError) as refused:
         load(None, {name: other}, {})
-    assert str(refused.value).endswith(f"for configuration {name}: {REFUSED[name]}")
+    assert str(refused.value).endswith(f"for configuration {name}: {REJECTED[name]}")
 
 
 @pytest.mark.parametrize(

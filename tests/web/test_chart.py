@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from rotunda.spark.results.charts import Chart, Series, to_svg
-from rotunda.web.reports.chart import MOST_BYTES, MOST_ELEMENTS, ChartRefused, sanitised
+from rotunda.web.reports.chart import MOST_BYTES, MOST_ELEMENTS, InvalidChart, sanitised
 from tests.support.feeds import random_seed
 
 HOSTILE = "\"><script>alert(1)</script>&'\u202e\x00\ud800]]>"
@@ -87,5 +87,5 @@ def test_what_is_no_drawing_is_left_out(inner: str):
     ids=["nothing", "cut off", "a picture", "a page", "no namespace", "entities", "too deep", "too many", "too large"],
 )
 def test_what_is_no_chart_is_refused(content: bytes, reason: str):
-    with pytest.raises(ChartRefused, match=reason):
+    with pytest.raises(InvalidChart, match=reason):
         sanitised(content)

@@ -15,7 +15,7 @@ import pytest
 from rotunda.broker.status.report_jobs import report_jobs
 from rotunda.spark.jobs import JOBS
 from rotunda.web.reports import reports as module
-from rotunda.web.reports.chart import ChartRefused
+from rotunda.web.reports.chart import InvalidChart
 from rotunda.web.reports.reports import MOST_BYTES, Reports
 from rotunda.web.reports.summary import LONGEST_CELL, MOST_ROWS
 from rotunda.web.sources import JobFacts
@@ -142,7 +142,7 @@ def test_what_is_no_file_keeps_nobody_waiting(found: Reports, tmp_path: Path, na
     brief = found.briefs()[0]
     assert brief.state == "unreadable"
     assert any(each in brief.reason for each in reason.split("|"))
-    with pytest.raises(ChartRefused):
+    with pytest.raises(InvalidChart):
         found.chart("latency")
 
 

@@ -45,14 +45,14 @@ _ATTRIBUTES: Mapping[str, re.Pattern[str]] = {
 }  # fmt: skip
 
 
-class ChartRefused(Exception):  # noqa: N818 - named for what is the case
+class InvalidChart(Exception):  # noqa: N818 - named for what is the case
     """A file is not a valid chart; the text is the reason."""
 
 
 def sanitised(document: bytes) -> str:
-    """Return a chart as an SVG document with drawing elements only. Raises ChartRefused."""
+    """Return a chart as an SVG document with drawing elements only. Raises InvalidChart."""
     if len(document) > MOST_BYTES:
-        raise ChartRefused(f"the chart is larger than {MOST_BYTES >> 20} MB")
+        raise InvalidChart(f"the chart is larger than {MOST_BYTES >> 20} MB")
     writer = _Writer()
     parser = expat.ParserCreate("utf-8", namespace_separator=" ")
     parser.buffer_text = True
@@ -63,9 +63,9 @@ def sanitised(document: bytes) -> str:
     try:
         parser.Parse(document, True)
     except expat.ExpatError:
-        raise ChartRefused("the chart is not XML") from None
+        raise InvalidChart("the chart is not XML") from None
     if not writer.parts:
-        raise ChartRefused("the chart is not SVG")
+        raise InvalidChart("the chart is not SVG")
     return "".join(writer.parts) + "\n"
 
 
@@ -80,13 +80,13 @@ class _Writer:
 
     def doctype(self, *_: object) -> None:
         # No entities, and so no expansion attacks.
-        raise ChartRefused("the chart declares a document type")
+        raise InvalidChart("the chart declares a document type")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         namespace, _, local = name.rpartition(" ")
         self._elements += 1
         if self._elements > MOST_ELEMENTS or len(self._open) > _MOST_DEPTH:
-            raise ChartRefused("the chart has more elements than can be shown")
+            raise InvalidChart("the chart has more elements than can be shown")
         is_root = not self._open and not self._left_out
         if self._left_out or namespace != _SVG or local not in _SHAPES or (local == "svg") != is_root:
             self._left_out += 1

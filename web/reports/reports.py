@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rotunda.web.reports.chart import MOST_BYTES as MOST_CHART_BYTES
-from rotunda.web.reports.chart import ChartRefused, sanitised
+from rotunda.web.reports.chart import InvalidChart, sanitised
 from rotunda.web.reports.summary import Brief, Report, Unreadable, parsed
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Reports:
         return found.brief if found is not None and found.brief.state == "there" else None
 
     def chart(self, name: str) -> str | None:
-        """Return a job's chart as a sanitised SVG document; None if there is none. Raises ChartRefused."""
+        """Return a job's chart as a sanitised SVG document; None if there is none. Raises InvalidChart."""
         if name not in self._empty:
             return None
         path = self._directory / name / "chart.svg"
@@ -64,7 +64,7 @@ class Reports:
             if known is None or known[0] != stamp:
                 known = self._charts[name] = stamp, sanitised(_read(path, MOST_CHART_BYTES))
         except (OSError, Unreadable) as error:
-            raise ChartRefused(_reason(error)) from None
+            raise InvalidChart(_reason(error)) from None
         return known[1]
 
     def _report(self, name: str) -> Report:

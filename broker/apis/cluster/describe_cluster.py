@@ -16,12 +16,12 @@ def handle_describe_cluster(request: Request, broker: BrokerContext, body: Any) 
     """Return the description; an error for a client that requests another endpoint type than brokers."""
     endpoint_type = body.endpoint_type
     if endpoint_type == _CONTROLLERS:
-        return _refused(
+        return _rejected(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
         )
     if endpoint_type != _BROKERS:
-        return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
+        return _rejected(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
     config, (host, port) = broker.metadata.broker_config, broker.address_for(request)
     return {
         "cluster_id": broker.cluster_id,
@@ -41,5 +41,5 @@ def handle_describe_cluster(request: Request, broker: BrokerContext, body: Any) 
     }
 
 
-def _refused(error: ErrorCode, message: str) -> dict[str, Any]:
+def _rejected(error: ErrorCode, message: str) -> dict[str, Any]:
     return {"error_code": error, "error_message": message}

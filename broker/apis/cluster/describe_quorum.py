@@ -26,7 +26,7 @@ def handle_describe_quorum(request: Request, broker: BrokerContext, body: Any) -
     """Return the quorum of the metadata partition; for a request with others, an error for every partition."""
     named = [topic for topic in body.topics if topic.partitions]
     if [(topic.topic_name, [part.partition_index for part in topic.partitions[:2]]) for topic in named[:2]] != _QUORUM:
-        return at_length({"topics": Lazily(body.topics, _refused_topic)})
+        return at_length({"topics": Lazily(body.topics, _rejected_topic)})
     host, port = broker.address_for(request)
     node = {
         "node_id": broker.metadata.broker_config.node_id,
@@ -56,11 +56,11 @@ def _partition(broker: BrokerContext) -> dict[str, Any]:
     }
 
 
-def _refused_topic(topic: Any) -> dict[str, Any]:
-    return {"topic_name": topic.topic_name, "partitions": Lazily(topic.partitions, _refused)}
+def _rejected_topic(topic: Any) -> dict[str, Any]:
+    return {"topic_name": topic.topic_name, "partitions": Lazily(topic.partitions, _rejected)}
 
 
-def _refused(asked: Any) -> dict[str, Any]:
+def _rejected(asked: Any) -> dict[str, Any]:
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return {
         "partition_index": asked.partition_index,

@@ -31,7 +31,7 @@ def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: 
     require_consumer_protocol(broker)
     group = broker.coordinators.groups.find(group_id)
     if isinstance(group, ConsumerGroup):
-        if refusal := _refusal_of_topics(request, broker, group):
+        if refusal := _denial_of_topics(request, broker, group):
             message = "The group has described topic(s) that the client is not authorized to describe."
             return {**failed_group(group_id, refusal), "error_message": message}
         return _described(request, broker, group, body.include_authorized_operations)
@@ -39,7 +39,7 @@ def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: 
     return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {what}."}
 
 
-def _refusal_of_topics(request: Request, broker: BrokerContext, group: ConsumerGroup) -> int:
+def _denial_of_topics(request: Request, broker: BrokerContext, group: ConsumerGroup) -> int:
     """Return the error for clients that may not see a topic of the members' present or target assignments; or 0."""
     metadata = broker.metadata
     if metadata.authorizer is None:

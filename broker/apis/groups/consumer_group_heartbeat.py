@@ -42,7 +42,7 @@ def handle_consumer_group_heartbeat(
             body = body.replaced(member_id=_member_id(request))
         patterns = groups.consumers.needed_patterns(shard, body, request.api_version)
     except ApiError as error:
-        return _refused(error)
+        return _rejected(error)
     if patterns:
         return _resolved(broker, body, client, patterns)
     return _changed(broker, body, client, NO_MATCHES)
@@ -62,11 +62,11 @@ def _changed(broker: BrokerContext, body: Any, client: Client, matches: Matches)
         shard = groups.shard_of(body.group_id)
         groups.consumers.consumer_heartbeat(shard, body, client, matches, deferred.complete)
     except ApiError as error:
-        return _refused(error)
+        return _rejected(error)
     return deferred
 
 
-def _refused(error: ApiError) -> dict[str, Any]:
+def _rejected(error: ApiError) -> dict[str, Any]:
     return {"error_code": error.code, "error_message": error.message or text_of(error.code)}
 
 

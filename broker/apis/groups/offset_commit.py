@@ -69,7 +69,7 @@ def handle_offset_commit(request: Request, broker: BrokerContext, body: Any) -> 
     return _taken(request, broker, body)
 
 
-def is_refused(broker: BrokerContext, session: Session, version: int, request: Any) -> bool:
+def is_rejected(broker: BrokerContext, session: Session, version: int, request: Any) -> bool:
     """Return whether the client is not authorized for the group, or for one of the topics."""
     authorizer, metadata = broker.metadata.authorizer, broker.metadata
     if authorizer is None:
@@ -88,7 +88,7 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
     """Commit the offsets that the client is authorized for, and reject the others."""
     error = broker.access.refusal(request, ResourceType.GROUP, body.group_id)
     if error:
-        return refused(body.topics, error)
+        return rejected(body.topics, error)
     taken, answers = [], []
     for each in body.topics:
         name: str | None = each.name
@@ -98,7 +98,7 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
             name = None if topic is None else topic.name
         error = 0 if name is None else broker.access.refusal(request, ResourceType.TOPIC, name)
         if error:
-            answers.append(_refused_topic(each, error))
+            answers.append(_rejected_topic(each, error))
         else:
             taken.append(each)
     if not answers:
@@ -118,7 +118,7 @@ def _taken(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]
 def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
     named = ((topic.name, len(topic.partitions)) for topic in body.topics)
     if (yield from is_too_large(body.group_id, named)):
-        return refused(body.topics, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        return rejected(body.topics, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     answers: list[dict[str, Any] | Deferred] = []
     for topics in portions_of(body.topics):
         answers.append(_at_once(request, broker, body.replaced(topics=topics)))
@@ -171,7 +171,7 @@ def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, An
     deferred = Deferred()
 
     def done(error: int) -> None:
-        deferred.complete(refused(body.topics, error) if error else validated.response)
+        deferred.complete(rejected(body.topics, error) if error else validated.response)
 
     broker.coordinators.linger.connections.add(request.connection_id)
     validated.shard.append(validated.records, done, patient=True)
@@ -185,13 +185,13 @@ def validated_commit(broker: BrokerContext, version: int, request: Any) -> Valid
     try:
         shard = groups.shard_of(group_id)
     except ApiError as failure:
-        return _refused(broker, version, topics, failure.code)
+        return _rejected(broker, version, topics, failure.code)
     by_id = version >= TOPIC_ID_FROM
     error = validate_commit(
         shard, committer_of(request, version), lambda: existing_partitions(broker, topics, by_id=by_id)
     )
     if error:
-        return _refused(broker, version, topics, error)
+        return _rejected(broker, version, topics, error)
     group = shard.groups[group_id]
     groups.protocols[group.kind].committed(shard, group, request.member_id)
     metadata = broker.metadata
@@ -209,7 +209,7 @@ def validated_commit(broker: BrokerContext, version: int, request: Any) -> Valid
             continue
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answered.append(_refused_topic(asked, error))
+            answered.append(_rejected_topic(asked, error))
         else:
             known = (topic.name, topic.topic_id, len(topic.partitions))
             if not partitions and 0 <= parts[0].partition_index < known[2]:
@@ -244,17 +244,17 @@ def committer_of(request: Any, version: int) -> Committer:
     return Committer(request.group_id, request.member_id, request.group_instance_id, generation, version)
 
 
-def refused(topics: Sequence[Any], error: int) -> dict[str, Any]:
+def rejected(topics: Sequence[Any], error: int) -> dict[str, Any]:
     """Return a response with the same error for every partition."""
-    return {"topics": [_refused_topic(topic, error) for topic in topics]}
+    return {"topics": [_rejected_topic(topic, error) for topic in topics]}
 
 
-def _refused_topic(topic: Any, error: int) -> dict[str, Any]:
+def _rejected_topic(topic: Any, error: int) -> dict[str, Any]:
     answers = [{"partition_index": part.partition_index, "error_code": error} for part in topic.partitions]
     return {"name": topic.name, "topic_id": topic.topic_id, "partitions": answers}
 
 
-def _refused(broker: BrokerContext, version: int, topics: Sequence[Any], error: int) -> ValidatedCommit:
+def _rejected(broker: BrokerContext, version: int, topics: Sequence[Any], error: int) -> ValidatedCommit:
     """Return the group's error for every existing partition, and an unknown-topic error for the others."""
     by_id = version >= TOPIC_ID_FROM
     answered = []

@@ -28,7 +28,7 @@ def handle_offset_delete(request: Request, broker: BrokerContext, body: Any) -> 
     """Return an error for each partition, once the others are deleted; or one for the group."""
     group_id = body.group_id
     if body.topics and all(broker.access.refusal(request, ResourceType.TOPIC, topic.name) for topic in body.topics):
-        return _response(0, [_refused(request, broker, topic) for topic in body.topics])
+        return _response(0, [_rejected(request, broker, topic) for topic in body.topics])
     if not group_id:
         return _response(ErrorCode.INVALID_GROUP_ID)
     try:
@@ -80,7 +80,7 @@ def _delete(request: Request, broker: BrokerContext, shard: GroupShard, group: G
     return _response(failed, [] if failed else topics)
 
 
-def _refused(request: Request, broker: BrokerContext, topic: Any) -> dict[str, Any]:
+def _rejected(request: Request, broker: BrokerContext, topic: Any) -> dict[str, Any]:
     error = broker.access.refusal(request, ResourceType.TOPIC, topic.name)
     indexes = [each.partition_index for each in topic.partitions]
     return {

@@ -28,7 +28,7 @@ def handle_describe_producers(request: Request, broker: BrokerContext, body: Any
             error, producers = yield from _producers(request, broker, name, index)
             partitions.append((index, error, producers))
             yield None
-        topics.append({"name": name, "partitions": Lazily(partitions, _described, _refused)})
+        topics.append({"name": name, "partitions": Lazily(partitions, _described, _rejected)})
     return {"topics": topics}
 
 
@@ -52,5 +52,5 @@ def _described(partition: tuple[int, int, Producers]) -> dict[str, Any]:
     }
 
 
-def _refused(partition: tuple[int, int, Producers]) -> dict[str, Any]:
+def _rejected(partition: tuple[int, int, Producers]) -> dict[str, Any]:
     return {"partition_index": partition[0], "error_code": TOO_LONG, "error_message": TOO_LONG_MESSAGE}

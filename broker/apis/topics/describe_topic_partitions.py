@@ -37,7 +37,7 @@ def handle_describe_topic_partitions(request: Request, broker: BrokerContext, bo
     if body.cursor is not None:
         start = _Start(body.cursor.topic_name, body.cursor.partition_index)
         if start.partition < 0:
-            return _response(Lazily(body.topics, lambda topic: _refused(topic.name, ErrorCode.INVALID_REQUEST)))
+            return _response(Lazily(body.topics, lambda topic: _rejected(topic.name, ErrorCode.INVALID_REQUEST)))
     room = max(1, min(body.response_partition_limit, MOST_PARTITIONS))
     topics: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
@@ -46,7 +46,7 @@ def handle_describe_topic_partitions(request: Request, broker: BrokerContext, bo
             yield None
         if refusal := broker.access.refusal(request, ResourceType.TOPIC, name):
             if body.topics:
-                refused.append(_refused(name, refusal))
+                refused.append(_rejected(name, refusal))
             continue
         topic = broker.metadata.topic(name)
         if topic is None:
@@ -85,10 +85,10 @@ def _unknown(name: str) -> dict[str, Any]:
         error: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except ApiError as refused:
         error = refused.code
-    return _refused(name, error)
+    return _rejected(name, error)
 
 
-def _refused(name: str, error: int) -> dict[str, Any]:
+def _rejected(name: str, error: int) -> dict[str, Any]:
     return {"error_code": error, "name": name}
 
 

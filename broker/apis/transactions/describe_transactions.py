@@ -40,14 +40,14 @@ def handle_describe_transactions(request: Request, broker: BrokerContext, body: 
         error, metadata = found[transactional_id]
         return {"transactional_id": transactional_id, "error_code": error, **_described(request, broker, metadata)}
 
-    return {"transaction_states": Lazily(ids, describe, _refused)}
+    return {"transaction_states": Lazily(ids, describe, _rejected)}
 
 
 def _completing(answered: Deferred) -> Callable[[int, TransactionMetadata | None], None]:
     return lambda error, metadata: answered.complete((error, metadata))
 
 
-def _refused(transactional_id: str) -> dict[str, Any]:
+def _rejected(transactional_id: str) -> dict[str, Any]:
     return {"transactional_id": transactional_id, "error_code": TOO_LONG, **_NOTHING}
 
 

@@ -30,21 +30,21 @@ def handle_init_producer_id(request: Request, broker: BrokerContext, body: Any) 
     raised (KIP-360).
     """
     if refusal := _refusal(request, broker, body.transactional_id):
-        return _refused(refusal)
+        return _rejected(refusal)
     has_id, has_epoch = body.producer_id != NO_PRODUCER_ID, body.producer_epoch != NO_EPOCH
     if has_id != has_epoch:
-        return _refused(ErrorCode.INVALID_REQUEST)
+        return _rejected(ErrorCode.INVALID_REQUEST)
     if body.transactional_id is None:
         try:
             producer_id = controller_of(broker).next_producer_id()
         except ApiError as error:
-            return _refused(error.code)
+            return _rejected(error.code)
         return {"producer_id": producer_id, "producer_epoch": 0}
     deferred = Deferred()
 
     def answer(error: int, metadata: TransactionMetadata | None) -> None:
         if error or metadata is None:
-            deferred.complete(_refused(for_version(error, request, _FENCED_FROM)))
+            deferred.complete(_rejected(for_version(error, request, _FENCED_FROM)))
         else:
             deferred.complete({"producer_id": metadata.producer_id, "producer_epoch": metadata.epoch})
 
@@ -55,7 +55,7 @@ def handle_init_producer_id(request: Request, broker: BrokerContext, body: Any) 
     return deferred
 
 
-def _refused(error: int) -> dict[str, int]:
+def _rejected(error: int) -> dict[str, int]:
     return {"error_code": error, "producer_id": NO_PRODUCER_ID, "producer_epoch": NO_EPOCH}
 
 

@@ -77,19 +77,19 @@ def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
 
 def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred:
     if not any(existing_partitions(broker, body.topics, by_id=_is_by_id(request))):
-        return _refused(request, broker, body, 0)
+        return _rejected(request, broker, body, 0)
     if not body.group_id:
-        return _refused(request, broker, body, ErrorCode.INVALID_GROUP_ID)
+        return _rejected(request, broker, body, ErrorCode.INVALID_GROUP_ID)
     try:
         shard = broker.coordinators.groups.shard_of(body.group_id)
     except ApiError as failure:
-        return _refused(request, broker, body, failure.code)
+        return _rejected(request, broker, body, failure.code)
     deferred = Deferred()
 
     def verified(errors: Sequence[int]) -> None:
         error = next((error for error in errors if error), 0)
         if error:
-            deferred.complete(_refused(request, broker, body, for_offsets(error, request)))
+            deferred.complete(_rejected(request, broker, body, for_offsets(error, request)))
         else:
             _commit(request, broker, body, deferred)
 
@@ -128,7 +128,7 @@ def _commit(request: Request, broker: BrokerContext, body: Any, deferred: Deferr
     if error:
         if error == ErrorCode.STALE_MEMBER_EPOCH and not _is_by_id(request):
             error = ErrorCode.ILLEGAL_GENERATION
-        deferred.complete(_refused(request, broker, body, error))
+        deferred.complete(_rejected(request, broker, body, error))
         return
     time = CommitTime(broker.clock.wall_ms(), most_metadata=broker.metadata.broker_config.offset_metadata_max_bytes)
     records: list[Record] = []
@@ -150,7 +150,7 @@ def _commit(request: Request, broker: BrokerContext, body: Any, deferred: Deferr
     producer = (body.producer_id, body.producer_epoch)
     shard.append(
         records,
-        lambda error: deferred.complete(_refused(request, broker, body, error) if error else response),
+        lambda error: deferred.complete(_rejected(request, broker, body, error) if error else response),
         producer,
     )
 
@@ -167,7 +167,7 @@ def _unknown_topic(request: Request) -> int:
     return ErrorCode.UNKNOWN_TOPIC_ID if _is_by_id(request) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _refused(request: Request, broker: BrokerContext, body: Any, error: int) -> dict[str, Any]:
+def _rejected(request: Request, broker: BrokerContext, body: Any, error: int) -> dict[str, Any]:
     """Return a response with the error, except for unknown topics and partitions, which have their own."""
     topics = []
     for asked in body.topics:

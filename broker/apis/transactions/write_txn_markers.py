@@ -21,7 +21,7 @@ AT_ONCE = 16
 def handle_write_txn_markers(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an error code for each partition of each marker."""
     if refusal := _refusal(request, broker):
-        return _refused(body, refusal)
+        return _rejected(body, refusal)
     peers = broker.coordinators.transaction_rpc
     answers: list[dict[str, Any]] = []
     waiting: list[tuple[dict[str, int], Deferred]] = []
@@ -48,7 +48,7 @@ def _refusal(request: Request, broker: BrokerContext) -> int:
     return broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION)
 
 
-def _refused(request: Any, error: int) -> dict[str, Any]:
+def _rejected(request: Any, error: int) -> dict[str, Any]:
     def outcomes(topic: Any) -> dict[str, Any]:
         partitions = Lazily(topic.partition_indexes, lambda index: {"partition_index": index, "error_code": error})
         return {"name": topic.name, "partitions": partitions}

@@ -43,7 +43,7 @@ WITHOUT_MEANING: Final[Mapping[str, str]] = {
     "metrics.sample.window.ms": "rates are of the producer's whole life",
     "security.providers": "Python's own TLS is used",
 }
-REFUSED: Final[Mapping[str, str]] = {
+REJECTED: Final[Mapping[str, str]] = {
     "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not supported",
 }
 _MOST_IN_FLIGHT: Final = 5
@@ -82,9 +82,9 @@ def read_config(given: Mapping[str, Any]) -> ProducerConfig:
     for name, value in named.items():
         if name in KEYS:
             values[KEYS[name].attribute] = _value(KEYS[name], value)
-        elif name in REFUSED:
+        elif name in REJECTED:
             if _text(value).lower() != "false":
-                raise ConfigError(f"{name}={_text(value)}: {REFUSED[name]}; remove it")
+                raise ConfigError(f"{name}={_text(value)}: {REJECTED[name]}; remove it")
         elif name in WITHOUT_MEANING:
             _LOG.warning("%s has no effect here: %s", name, WITHOUT_MEANING[name])
         elif name not in access:

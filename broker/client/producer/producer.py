@@ -301,7 +301,7 @@ class Producer:
         """Return whether this is the I/O thread, which would wait for itself."""
         return threading.get_ident() == self._core.thread.ident
 
-    def _refuse_in_callback(self, call: str) -> None:
+    def _reject_in_callback(self, call: str) -> None:
         """Raise IllegalState on the I/O thread, which would wait for itself."""
         if self._is_in_callback():
             raise IllegalState(
@@ -315,7 +315,7 @@ class Producer:
         Raises TimeoutError after `timeout` seconds; the records are still being sent then. Raises IllegalState in a
         callback (KIP-1118).
         """
-        self._refuse_in_callback("flush")
+        self._reject_in_callback("flush")
         if self._is_forked:
             self._check_open()
         self._accumulator.begin_flush()
@@ -409,7 +409,7 @@ class Producer:
     def _transactions(self, waiting_call: str = "") -> TransactionManager:
         self._check_open()
         if waiting_call:
-            self._refuse_in_callback(waiting_call)
+            self._reject_in_callback(waiting_call)
         manager = self._core.transaction_manager
         if manager is None or not manager.is_transactional:
             raise IllegalState("this producer has no transactions: set transactional.id")

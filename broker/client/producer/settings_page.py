@@ -5,7 +5,7 @@ Runs only when the docs are generated or checked.
 
 from __future__ import annotations
 
-from rotunda.broker.client.producer.config import KEYS, LEGACY, REFUSED, WITHOUT_MEANING
+from rotunda.broker.client.producer.config import KEYS, LEGACY, REJECTED, WITHOUT_MEANING
 from rotunda.broker.config.reference_page import settings_table
 
 _INTRODUCTION = """\
@@ -40,7 +40,7 @@ def describe_markdown() -> str:
             "",
             "Rejected:",
             "",
-            *(f"- `{name}`: {reason}" for name, reason in sorted(REFUSED.items())),
+            *(f"- `{name}`: {reason}" for name, reason in sorted(REJECTED.items())),
             "",
             "## Names of Kafka 0.10",
             "",

@@ -149,7 +149,7 @@ def take_commit(
     offsets = shard.offsets
     if (len(prefix) + _MOST_VALUE_BYTES) * (len(records) + len(parts)) > _MOST_BYTES:
         code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        return _all_refused(parts, code), code
+        return _all_rejected(parts, code), code
     texts = {
         part.partition_index: len(part.committed_metadata or "")
         for part in parts
@@ -158,7 +158,7 @@ def take_commit(
     growth_bytes = offsets.growth_bytes(group_id, name, texts)
     if growth_bytes and not shard.admit(group_id, growth_bytes):
         code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        return _all_refused(parts, code), code
+        return _all_rejected(parts, code), code
     answers = []
     first_error = 0
     for part in parts:
@@ -181,7 +181,7 @@ def take_commit(
     return answers, first_error
 
 
-def _all_refused(parts: Sequence[Any], error: int) -> list[dict[str, int]]:
+def _all_rejected(parts: Sequence[Any], error: int) -> list[dict[str, int]]:
     return [{"partition_index": part.partition_index, "error_code": error} for part in parts]
 
 

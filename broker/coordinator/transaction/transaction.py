@@ -122,7 +122,7 @@ class Outcome(NamedTuple):
     metadata: TransactionMetadata | None = None
 
 
-def _refused(error: ErrorCode) -> Outcome:
+def _rejected(error: ErrorCode) -> Outcome:
     return Outcome(Step.ANSWER, int(error))
 
 
@@ -152,7 +152,7 @@ def validate_init(
         fresh = TransactionMetadata(new_producer_id, NO_EPOCH, request.timeout_ms, request.now_ms)
         return _written(_bumped(fresh, request, last_epoch=NO_EPOCH))
     if request.expected is not None and not _is_known(metadata, request.expected):
-        return _refused(ErrorCode.PRODUCER_FENCED)
+        return _rejected(ErrorCode.PRODUCER_FENCED)
     if metadata.state in ENDING:
         return Outcome(Step.AWAIT_END)
     if metadata.state is ONGOING:
@@ -175,7 +175,7 @@ def _validate_init_at_rest(metadata: TransactionMetadata, request: Initialisatio
     if expected.epoch == metadata.last_epoch:
         # The response to the request that raised the epoch was lost; no other request has changed it since.
         return _written(_idle(metadata, request))
-    return _refused(ErrorCode.PRODUCER_FENCED)
+    return _rejected(ErrorCode.PRODUCER_FENCED)
 
 
 def _is_known(metadata: TransactionMetadata, expected: Producer) -> bool:
@@ -314,13 +314,13 @@ def validate_end(
 ) -> Outcome:
     """Return the metadata that ends the producer's transaction; the markers follow."""
     if metadata is None:
-        return _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return _rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     bumps = end.client_version >= EPOCH_BUMP_FROM
     is_retry = bumps and _ended_already(metadata, producer)
     if metadata.producer_id != producer.producer_id and not is_retry:
-        return _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return _rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if metadata.epoch != producer.epoch and not is_retry:
-        return _refused(ErrorCode.PRODUCER_FENCED)
+        return _rejected(ErrorCode.PRODUCER_FENCED)
     reactions = _BUMPING_ENDS[metadata.state, is_retry] if bumps else _PLAIN_ENDS[metadata.state]
     reaction = reactions[end.commit]
     if reaction is not _END:

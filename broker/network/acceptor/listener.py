@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rotunda.broker.config.bound_socket import bound_socket, refused
+from rotunda.broker.config.bound_socket import bound_socket, listen_failure
 from rotunda.broker.ipc.process_context import BoundListener
 
 if TYPE_CHECKING:
@@ -32,4 +32,4 @@ def listen(listener: BoundListener, backlog: int) -> None:
     try:
         listener.socket.listen(backlog)
     except OSError as failure:
-        raise refused(f"{listener.name}://{listener.host}:{listener.port}", failure) from failure
+        raise listen_failure(f"{listener.name}://{listener.host}:{listener.port}", failure) from failure

@@ -32,7 +32,7 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class TokenRefused(Exception):  # noqa: N818 - named for what happened
+class InvalidToken(Exception):  # noqa: N818 - named for what happened
     """An invalid token; the text is for the log."""
 
 
@@ -43,7 +43,7 @@ class Token(NamedTuple):
     expires_ms: int
 
 
-#: Returns the claims of a token. Raises TokenRefused.
+#: Returns the claims of a token. Raises InvalidToken.
 Validate = Callable[[str], Token]
 
 
@@ -81,7 +81,7 @@ class OAuthBearerServer:
             raise SaslFailed("the client's message is none of OAUTHBEARER")
         try:
             said = self._validate(bearer[1])
-        except TokenRefused as refusal:
+        except InvalidToken as refusal:
             self._refusal = f"invalid token: {refusal}"
             return _REFUSED.encode()
         asked_for = (match[1] or "").replace("=2C", ",").replace("=3D", "=")
@@ -101,7 +101,7 @@ def signed(rules: Rules, find_key: Callable[[str | None], Any]) -> Validate:
             key_id = jwt.get_unverified_header(text).get("kid")
             key = find_key(key_id)
             if key is None:
-                raise TokenRefused(f"its key {key_id!r} is none of those at sasl.oauthbearer.jwks.endpoint.url")
+                raise InvalidToken(f"its key {key_id!r} is none of those at sasl.oauthbearer.jwks.endpoint.url")
             claims = jwt.decode(
                 text,
                 key.key,
@@ -112,7 +112,7 @@ def signed(rules: Rules, find_key: Callable[[str | None], Any]) -> Validate:
                 options={"require": ["exp", "iat"], "verify_aud": bool(rules.audiences)},
             )
         except jwt.PyJWTError as error:
-            raise TokenRefused(f"{error}") from None
+            raise InvalidToken(f"{error}") from None
         return _said(claims, rules)
 
     return validate
@@ -126,10 +126,10 @@ def unsecured(rules: Rules, wall_ms: Callable[[], int]) -> Validate:
         body, _, signature = rest.partition(".")
         header, claims = _decoded(head), _decoded(body)
         if header.get("alg") != "none" or signature:
-            raise TokenRefused("it is signed, and this listener checks no signatures")
+            raise InvalidToken("it is signed, and this listener checks no signatures")
         token = _said(claims, rules)
         if token.expires_ms + rules.skew_s * 1000 <= wall_ms():
-            raise TokenRefused("Signature has expired")
+            raise InvalidToken("Signature has expired")
         return token
 
     return validate
@@ -141,16 +141,16 @@ def _decoded(part: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise TokenRefused("not a JSON Web Token")
+        raise InvalidToken("not a JSON Web Token")
     return found
 
 
 def _said(claims: Mapping[str, Any], rules: Rules) -> Token:
     user, scope, ends_s = claims.get(rules.user_claim), claims.get(rules.scope_claim, ""), claims.get("exp")
     if not isinstance(user, str) or not user.strip():
-        raise TokenRefused(f"it names no user in {rules.user_claim!r} (sasl.oauthbearer.sub.claim.name)")
+        raise InvalidToken(f"it names no user in {rules.user_claim!r} (sasl.oauthbearer.sub.claim.name)")
     if not isinstance(scope, str | list):
-        raise TokenRefused(f"its {rules.scope_claim!r} is neither a text nor a list")
+        raise InvalidToken(f"its {rules.scope_claim!r} is neither a text nor a list")
     if not isinstance(ends_s, int | float) or isinstance(ends_s, bool):
-        raise TokenRefused("no expiration (exp)")
+        raise InvalidToken("no expiration (exp)")
     return Token(user, int(ends_s * 1000))

@@ -78,7 +78,7 @@ class TransactionManager(TransactionContext):
         """Begin a transaction; the broker learns of it with the first record. Raises as above."""
         with self.lock:
             self._check_transactional()
-            self._refuse_if_pending("begin_transaction")
+            self._reject_if_pending("begin_transaction")
             self.raise_error()
             self.transition_to(State.IN_TRANSACTION)
 
@@ -121,7 +121,7 @@ class TransactionManager(TransactionContext):
         """Start to commit a consumer's offsets with the transaction. Raises as above."""
         with self.lock:
             self._check_transactional()
-            self._refuse_if_pending("send_offsets_to_transaction")
+            self._reject_if_pending("send_offsets_to_transaction")
             self.raise_error()
             if self.state is not State.IN_TRANSACTION:
                 raise IllegalState(f"offsets can only be sent in a transaction; the state is {self.state.name}")
@@ -143,7 +143,7 @@ class TransactionManager(TransactionContext):
             return
         with self.lock:
             self.raise_error()
-            self._refuse_if_pending("send")
+            self._reject_if_pending("send")
             if not self.has_producer_id:
                 raise IllegalState("records can be sent after init_transactions() has succeeded")
             if self.state is not State.IN_TRANSACTION:
@@ -294,13 +294,13 @@ class TransactionManager(TransactionContext):
         pending = self._pending_transition
         if pending is not None and not pending.result.is_acked:
             if pending.target is not target:
-                self._refuse_if_pending(operation)
+                self._reject_if_pending(operation)
             return pending.result
         result = begin()
         self._pending_transition = PendingTransition(result, target, operation)
         return result
 
-    def _refuse_if_pending(self, operation: str) -> None:
+    def _reject_if_pending(self, operation: str) -> None:
         pending = self._pending_transition
         if pending is None:
             return
