@@ -39,12 +39,12 @@ class BrokerContext:
     client_hosts: ClientHosts
     listeners: ListenerTable
     create_topics: Callable[[Sequence[str]], None]
-    """Asks the controller to create topics; that it has shows in the metadata."""
+    """Asks the controller to create topics; the result is visible in the metadata."""
     quotas: QuotaManager
     controller: ActiveController | None
-    """None but in the controller."""
+    """None except in the controller."""
     apis: Sequence[tuple[int, int, int]]
-    """(API key, oldest version, newest version) of what is served."""
+    """(API key, oldest version, newest version) of the supported APIs."""
 
     def address_for(self, request: Request) -> tuple[str, int]:
         """Return this broker's host and port for a request's client (``C18``)."""

@@ -36,7 +36,7 @@ NOT_SERVED: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
-"""By reason, the names of APIs."""
+"""Names of APIs, by reason."""
 
 
 def not_served() -> list[int]:

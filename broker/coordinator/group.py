@@ -92,9 +92,9 @@ class JoinRequest(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
     reason: str
     needs_member_id: bool
-    """Whether a new member first gets its id (KIP-394)."""
+    """Whether a new member first gets an id (KIP-394)."""
     may_skip_assignment: bool
-    """Whether a static member may be answered that the assignment stands (KIP-814)."""
+    """Whether the response to a static member can skip the assignment (KIP-814)."""
 
 
 class JoinedMember(NamedTuple):

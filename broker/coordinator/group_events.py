@@ -33,11 +33,11 @@ class GroupEvent(NamedTuple):
     event: str
     reason: str
     member_id: str
-    """Empty: it concerns the group as a whole."""
+    """Empty: the whole group."""
     generation: int
     members: int
     duration_ms: int | None
-    """Of the end of a rebalance: since it began."""
+    """Of the end of a rebalance: its duration."""
 
 
 GroupEvents = Callable[[GroupEvent], None]

@@ -63,7 +63,7 @@ class Admitted:
 
 
 Validated: TypeAlias = Admitted | StageResult
-"""A batch that is admitted, or why it is not."""
+"""An admitted batch, or the result of its rejection."""
 
 
 _CODEC_OF: Final = {"producer": -1, "uncompressed": 0} | {name: codec for codec, name in enumerate(CODECS) if codec}

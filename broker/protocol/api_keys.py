@@ -137,7 +137,7 @@ DEPRECATED_UP_TO: Final[Mapping[int, int]] = MappingProxyType(
 )
 
 FLEXIBLE_FROM: Final[Mapping[int, int]] = MappingProxyType({int(key): key.flexible_from for key in ApiKey})
-"""First flexible version by plain number; a key that is not in here is unknown to this broker."""
+"""First flexible version by API key; other keys are unknown to this broker."""
 
 
 def is_flexible(api_key: int, version: int) -> bool:

@@ -77,16 +77,16 @@ class Prefix(NamedTuple):
 _Room: TypeAlias = bytearray | memoryview
 
 _Prefixes: TypeAlias = Callable[[Buffer, int], Iterator[Prefix]]
-"""(compressed bytes, the most that they may become) -> prefixes, each longer than the one before."""
+"""(compressed bytes, maximum uncompressed size) -> prefixes, each longer than the previous."""
 
 _Rooms: TypeAlias = Callable[[Buffer, int], Iterator[tuple[_Room, bool]]]
-"""The same, without a copy, and of each whether it is all of them."""
+"""The same without a copy; each with whether it is complete."""
 
 _Unpack: TypeAlias = Callable[[Buffer, int], Iterator[Buffer]]
-"""The same, but -> pieces of what they become."""
+"""The same, but -> uncompressed pieces."""
 
 _Pack: TypeAlias = Callable[[Buffer, int | None], Iterator[Buffer]]
-"""(bytes, level) -> pieces of what they are packed into, each of `PIECE_BYTES` of them or fewer."""
+"""(bytes, level) -> compressed pieces, each of `PIECE_BYTES` uncompressed bytes or fewer."""
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:

@@ -54,7 +54,7 @@ _OWNERS: Final[Mapping[int, Owner]] = MappingProxyType(
 )
 
 COORDINATED_KEYS: Final = frozenset(_OWNERS)
-"""APIs whose requests go to the owner of the group or transactional id that they name."""
+"""APIs with requests for the owner of their group or transactional id."""
 
 
 def java_hash(text: str) -> int:

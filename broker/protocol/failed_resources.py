@@ -199,4 +199,4 @@ _APIS: Final[Mapping[int, _Api]] = MappingProxyType(
 )
 
 WATCHED: Final = frozenset(_APIS)
-"""The APIs whose answers are looked at."""
+"""The APIs with examined responses."""

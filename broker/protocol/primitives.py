@@ -14,7 +14,7 @@ from rotunda.broker.errors import InvalidReceive
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MALFORMED: Final = (struct.error, IndexError, UnicodeDecodeError)
-"""What reading broken bytes can raise besides `InvalidReceive`."""
+"""Errors of reading invalid bytes besides `InvalidReceive`."""
 
 ZERO_TOPIC_ID: Final = bytes(16)
 NULL_LEGACY_STRING: Final = b"\xff\xff"
@@ -28,9 +28,9 @@ _VARINT_MAX_BYTES: Final = 5
 
 
 MOST_ELEMENTS: Final = 50_000
-"""Of all arrays of a request together: so many are decoded in less than 50 ms."""
+"""Maximum of all arrays of a request together, decoded in less than 50 ms."""
 MOST_TAGGED_FIELDS: Final = 100
-"""Of one structure. Kafka's have a handful."""
+"""Maximum of one structure. Kafka's have a handful."""
 
 
 def check_end(offset: int, end: int) -> None:

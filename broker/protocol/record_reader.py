@@ -19,7 +19,7 @@ from rotunda.broker.protocol.primitives import Buffer
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
 
 MAX_UNCOMPRESSED_BYTES: Final = 16 * 1024 * 1024
-"""How much of a compressed batch is unpacked where no setting says so."""
+"""Maximum uncompressed size of a batch where no setting applies."""
 
 _CORRUPT_MESSAGE: Final = 2
 _MESSAGE_TOO_LARGE: Final = 10

@@ -25,17 +25,17 @@ from rotunda.broker.protocol.primitives import Buffer
 
 BATCH_HEADER_BYTES: Final = 61
 LOG_OVERHEAD_BYTES: Final = 12
-"""Base offset and batch length: what stands before the bytes that the batch length counts."""
+"""Base offset and batch length: the bytes not counted by the batch length."""
 CRC_START: Final = 21
 MAGIC: Final = 2
 NO_PRODUCER_ID: Final = -1
 NO_TIMESTAMP: Final = -1
-"""Of a record to which its producer gave no time."""
+"""Timestamp of a record without one."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Compression codecs by their number in the attributes."""
 
 SMALLEST_RECORD_BYTES: Final = 7
-"""Of a record without key, value and headers: length, attributes, two deltas, three lengths, a byte each."""
+"""Size of a record without key, value and headers: length, attributes, two deltas, three lengths, a byte each."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
@@ -139,7 +139,7 @@ class BatchHeader(NamedTuple):
 
 
 RawHeader: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""A header without its names: a `BatchHeader` is one, and half the price is what `_HEADER` unpacks."""
+"""The tuple that `_HEADER` unpacks; `BatchHeader` is the same with names, at twice the cost."""
 
 _make_header = BatchHeader._make
 

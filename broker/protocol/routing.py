@@ -23,13 +23,13 @@ from rotunda.broker.protocol.coordinator_routing import (
 from rotunda.broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
 
 CONTROLLER_KEYS: Final = frozenset([int(key) for key in ApiKey if key.owner is CONTROLLER])
-"""APIs that change metadata: the controller is the only writer of it."""
+"""APIs that change metadata, which only the controller writes."""
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _INIT_PRODUCER_ID: Final = int(ApiKey.INIT_PRODUCER_ID)
 
 MAYBE_CONTROLLER_KEYS: Final = CONTROLLER_KEYS | {_INIT_PRODUCER_ID}
-"""APIs of which some requests go to the controller: where there is but one handler, it gets all others."""
+"""APIs with some requests for the controller; a single handler gets all others."""
 
 _TOPIC_ID_ENTROPY_BYTES: Final = 12
 _CLIENT_ID_OFFSET: Final = 8

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[None, None, Result]
-"""Yields where others may have their turn, and returns what came of it."""
+"""Yields where other work may run, and returns the result."""
 
 #: Number of elements of a message that are read between two yields: half a millisecond.
 ELEMENTS_AT_ONCE: Final = 128

@@ -63,16 +63,16 @@ class SlicedWork:
     failed: Callable[[], None]
     doing: Doing
     identity: Identity = NOBODY
-    """The request that it belongs to."""
+    """Its request."""
     exclusive: bool = False
     size: int = 0
-    """Bytes of the request that it belongs to."""
+    """Bytes of its request."""
     is_wanted: Callable[[], bool] | None = None
-    """Whether somebody still waits for it; None where it is done in any case."""
+    """Whether a client still waits for it; None: it runs in any case."""
     sent: Any = None
-    """What the generator is to be sent next."""
+    """The next value to send to the generator."""
     level: _Level | None = None
-    """Where it is; None while it has not begun, and if it is done beside all others."""
+    """Its queue; None before its start, and for a task outside of the queues."""
     spent_ns: int = 0
 
 

@@ -44,7 +44,7 @@ class Silence:
     silent_ns: int = 0
     blamed_ns: int = 0
     run_ns: int | None = None
-    """For how long it has had a processor, when it was last seen to have one or to wait for one."""
+    """CPU time at the last observation of running or waiting for a CPU."""
     is_reported: bool = False
     is_killed: bool = False
 

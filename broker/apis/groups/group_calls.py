@@ -55,15 +55,15 @@ class MultiGroupApi(NamedTuple):
     request_field: str
     response_field: str
     answer: Callable[[Request, BrokerContext, Any, Any], Any]
-    """Returns the answer for one element of a request: (request, broker, body, element). Raises ApiError.
+    """Returns the response for one element of a request: (request, broker, body, element). Raises ApiError.
 
     Or a `Deferred` that is completed with it by a commit, or the work in slices that ends with one of these.
     """
     failed: Callable[[str, int], Any] = failed_group
     group_id: Callable[[Any], str] = str
-    """The id of the group that an element of the request names."""
+    """The group id of an element of the request."""
     merged: Callable[[Sequence[Any]], Any] = itemgetter(0)
-    """Returns one element for several that name the same group."""
+    """Returns one element for several of the same group."""
 
 
 def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGroupApi) -> Work:

@@ -53,13 +53,13 @@ class ValidatedCommit(NamedTuple):
 
     response: dict[str, Any]
     error: int = 0
-    """The first error in the answer."""
+    """The first error in the response."""
     shard: GroupShard | None = None
     records: Sequence[Record] = ()
     row: int = -1
-    """That of the first partition named, in the partition table; -1 if there is no such partition."""
+    """Partition table row of the first partition; -1 if unknown."""
     partitions: int = 0
-    """How many are named."""
+    """The number of partitions."""
 
 
 def handle_offset_commit(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:

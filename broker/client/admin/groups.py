@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 INACTIVE_STATES: Final = ("Empty", "Dead")
-"""States in which a group has no members, so that its offsets may be set from outside."""
+"""States without members, in which offsets can be reset."""
 
 _LIST_VERSION: Final = 5
 _STATES_FROM: Final = 4

@@ -52,7 +52,7 @@ class Unread(NamedTuple):
 
 
 NOTHING: Final = Unread(None)
-"""There is no record in the span: only markers, aborted records, or offsets that compaction emptied."""
+"""The span has no records: only markers, aborted records, or compacted offsets."""
 _GIVEN_UP: Final = Unread(None, f"not among the first {_MOST_ANSWERS} responses")
 
 

@@ -39,7 +39,7 @@ _MOVED: Final = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""Errors after which the partition is looked for again: it moves, or was made a moment ago."""
+"""Errors after which the partition is looked up again: it has moved, or is new."""
 
 
 class Fetched(NamedTuple):

@@ -25,12 +25,12 @@ from rotunda.broker.protocol.primitives import (
 )
 
 OLDEST_VERSION: Final = 3
-"""The first with record batches as they are written here."""
+"""The first version with record batches of format 2."""
 NEWEST_VERSION: Final = 13
 NEWEST_OF_TRANSACTION_V1: Final = 11
 """From 12 on a Produce adds its partitions to the transaction (KIP-890)."""
 NEWEST_WITH_NAMES: Final = 12
-"""Version 13 has topic ids alone."""
+"""Version 13 has topic ids only."""
 _FLEXIBLE_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 13
 NO_OFFSET: Final = -1

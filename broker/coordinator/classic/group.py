@@ -44,15 +44,15 @@ class GroupState(enum.Enum):
     """Kafka's states, with their names in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
-    """No members; offsets may be left."""
+    """No members; may have offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to join again."""
+    """Members have to rejoin."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """All have joined; the leader's assignment is awaited."""
+    """All have joined; waiting for the leader's assignment."""
     STABLE = "Stable"
-    """All have their assignment."""
+    """All members have their assignment."""
     DEAD = "Dead"
-    """There is no such group (any more)."""
+    """The group does not exist."""
 
 
 EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState

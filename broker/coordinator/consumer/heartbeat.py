@@ -37,7 +37,7 @@ class Client(NamedTuple):
     client_id: str
     host: str
     session: Session | None = None
-    """Its user and address, which decide the topics that it may describe; None without an authorizer."""
+    """Its user and address, for the topics it may describe; None without an authorizer."""
 
 
 def validate(request: Any, api_version: int, assignors: Sequence[str]) -> None:

@@ -69,7 +69,7 @@ class Environment(NamedTuple):
     assignors: Sequence[str]
     wall_ms: int
     matches: Matches = NO_MATCHES
-    """The topics of the group's patterns, as far as they have been resolved for this update."""
+    """The topics of the group's patterns, as resolved for this update."""
 
 
 class GroupUpdate:

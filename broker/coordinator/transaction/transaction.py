@@ -101,13 +101,13 @@ class Step(enum.Enum):
     """The coordinator's next step before the response."""
 
     ANSWER = enum.auto()
-    """Nothing: the error, or 0 for what is so already."""
+    """Respond with the error, or 0 if nothing changes."""
     WRITE = enum.auto()
-    """Write the metadata, then answer."""
+    """Write the metadata, then respond."""
     AWAIT_END = enum.auto()
-    """Wait until the ending that is under way is complete, then validate again."""
+    """Wait for the end in progress, then validate again."""
     ANSWER_AT_END = enum.auto()
-    """The ending that is under way is the one asked for: wait until it is complete, then answer."""
+    """The end in progress is the requested one: wait for it, then respond."""
     ABORT_FIRST = enum.auto()
     """Write the metadata, which aborts the ongoing transaction, wait for the end, then validate again."""
     NEW_PRODUCER_ID = enum.auto()

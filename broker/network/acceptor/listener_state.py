@@ -19,11 +19,11 @@ class Held:
     address: str
     port: int
     since: int
-    """Its number in the order of arrival."""
+    """Number in the order of arrival."""
     ready_ns: int = 0
-    """It came too fast and waits until then (`A10`)."""
+    """End of its wait for a connection rate (`A10`)."""
     judged: bool = False
-    """Whether the rates of its address have been asked: that is done once (`A12`)."""
+    """Whether the rate of its address has been checked: once (`A12`)."""
 
 
 class ListenerState:

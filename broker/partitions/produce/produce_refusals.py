@@ -35,7 +35,7 @@ class Asker(NamedTuple):
     client_id: str
     session: Session
     error: int
-    """That of all parts, or 0."""
+    """The error of all parts, or 0."""
 
 
 class PartRefusals:

@@ -40,7 +40,7 @@ _REPLICA_STATE_FROM: Final = 15
 _REPLICA_STATE_TAG: Final = 1
 NO_LIMIT: Final = 1 << 31
 NO_SESSION: Final = (0, -1)
-"""Session id and epoch of a request that has none, which is any request below version 7."""
+"""Session id and epoch of a request without a session: any request below version 7."""
 
 
 class FetchPart(NamedTuple):

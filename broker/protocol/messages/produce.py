@@ -41,7 +41,7 @@ class Part(NamedTuple):
     """One partition's records in a request."""
 
     topic_name: str | None
-    """None from version 13, which names topics by id."""
+    """None from version 13, with topic ids."""
     topic_id: bytes | None
     """16 bytes; None below version 13."""
     partition: int

@@ -62,7 +62,7 @@ class Field:
     tag: int | None
     default: Any
     names: str
-    """What kind of thing the value names (`topic_name`, `group_id`), or empty."""
+    """Kind of the named resource (`topic_name`, `group_id`), or empty."""
     is_inflexible: bool
 
 

@@ -28,7 +28,7 @@ class Check(NamedTuple):
     operation: Operation
     error: ErrorCode | None
     of: str
-    """Of which resource, in words."""
+    """The resource, for the page."""
     remark: str = ""
     guards: bool = False
 

@@ -45,12 +45,12 @@ class State(enum.Enum):
     FIRST = enum.auto()
     """ApiVersions or SaslHandshake."""
     HANDSHAKE = enum.auto()
-    """SaslHandshake: there has been an ApiVersions."""
+    """SaslHandshake, after an ApiVersions."""
     TOKENS = enum.auto()
     OTHER_MECHANISM = enum.auto()
-    """The next frame, to fail: the session was begun with another mechanism."""
+    """The next frame, to fail: the mechanism differs from the session's."""
     OPEN = enum.auto()
-    """Nothing: the user is known."""
+    """Nothing: the user is authenticated."""
     FAILED = enum.auto()
 
 

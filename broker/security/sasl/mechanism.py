@@ -38,10 +38,10 @@ class SaslServer(Protocol):
     """One exchange of one mechanism."""
 
     user: str
-    """Whom the client says it is, as soon as it has; who it is once `is_complete`."""
+    """The claimed user, once known; the authenticated user once `is_complete`."""
     is_complete: bool
     expires_ms: int | None
-    """When the credential ends that it has shown, in milliseconds of the wall clock."""
+    """Expiry of its credential, in milliseconds of the wall clock."""
 
     def respond(self, token: bytes) -> bytes:
         """Return the response to a client's token. Raises SaslFailed."""

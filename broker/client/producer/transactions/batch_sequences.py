@@ -70,7 +70,7 @@ class PartitionEntry:
         self.last_acked_sequence = NO_SEQUENCE
         self.last_acked_offset = NO_OFFSET
         self.in_flight: list[ProducerBatch] = []
-        """Sent, or waiting to be sent again, in the order of their sequences."""
+        """Sent, or waiting for a retry, in the order of their sequences."""
 
     def add_in_flight(self, batch: ProducerBatch) -> None:
         """Add a batch with an assigned sequence."""
@@ -155,9 +155,9 @@ class BatchSequences(ProducerState):
         self.epoch_bump_required = False
         """Whether this client needs the next epoch."""
         self.transaction_v2 = False
-        """Whether the cluster speaks the transaction protocol 2 (KIP-890): each EndTxn brings the next epoch."""
+        """Whether the cluster supports transaction protocol 2 (KIP-890): each EndTxn returns the next epoch."""
         self.coordinator_bumps_epochs = False
-        """Whether InitProducerId may ask for the next epoch (KIP-360: version 3)."""
+        """Whether InitProducerId can request the next epoch (KIP-360: version 3)."""
         self._partitions = TransactionPartitions()
         self._unresolved: dict[TopicPartition, int] = {}
         """The sequence after the last batch that expired after it was sent."""

@@ -147,7 +147,7 @@ class TransactionalRequestResult:
         self.operation = operation
         self.error: KafkaError | None = None
         self.is_acked = False
-        """Whether the caller has seen the outcome: until then it must ask again for the same (KIP-588)."""
+        """Whether the caller has received the outcome: until then it must repeat the call (KIP-588)."""
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []

@@ -75,12 +75,12 @@ class TransactionContext(BatchSequences, ABC):
         self.api_versions = api_versions
         self.coordinators: dict[CoordinatorType, Node] = {}
         self.transaction_started = False
-        """Whether the coordinator may know of the transaction, so that it must be ended there."""
+        """Whether the transaction may exist at the coordinator, and has to be ended there."""
         self.in_flight: TransactionalRequest | None = None
         """The request that waits for its response, under `in_flight_correlation_id`."""
         self.in_flight_correlation_id = _NO_CORRELATION_ID
         self.new_partitions: set[TopicPartition] = set()
-        """Written to, and in no request yet (protocol 1)."""
+        """With records, and in no request yet (protocol 1)."""
         self.pending_partitions: set[TopicPartition] = set()
         """In a request without a response yet (protocol 1)."""
         self.partitions_in_transaction: set[TopicPartition] = set()
@@ -156,7 +156,7 @@ class TransactionalRequest(ABC):
     api_key: ClassVar[ApiKey]
     priority: Priority
     begins_transaction = False
-    """Whether the coordinator knows of the transaction from it on."""
+    """Whether the transaction exists at the coordinator afterwards."""
     coordinator_type: CoordinatorType | None = CoordinatorType.TRANSACTION
     """Its coordinator's key; None: any node."""
 

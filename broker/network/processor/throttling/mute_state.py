@@ -14,26 +14,26 @@ class MuteCause(IntFlag):
 
     NONE = 0
     PIPELINE = 1
-    """As many requests are in flight as ``pipeline.max`` allows; ends below ``pipeline.resume`` (``B10``, ``D10``)."""
+    """``pipeline.max`` requests are in flight; ends below ``pipeline.resume`` (``B10``, ``D10``)."""
     RING_FULL = 2
-    """The target's request ring has no room for the next frame; ends when the frame has gone in (``B32``)."""
+    """The target's request ring has no room for the next frame; ends when the frame is in (``B32``)."""
     ARENA = 4
-    """No block of shared memory is free for a large request; ends when one is (``B14``)."""
+    """No free block of shared memory for a large request; ends when there is one (``B14``)."""
     OUTPUT = 8
-    """``output.max.bytes`` of answers wait for the client, which reads too slowly, or for an earlier one (``B27``)."""
+    """``output.max.bytes`` of responses wait for a slow client or for an earlier response (``B27``)."""
     ORDER = 16
-    """Its next Produce names several partitions; it goes on when nothing is in flight that it could overtake."""
+    """Its next Produce has several partitions; ends when no request is in flight that it could overtake."""
     REFUSED = 32
-    """It is closed as soon as its earlier requests are answered: what it sent next is no request (``D12``)."""
+    """It is closed after its earlier responses: its next frame is invalid (``D12``)."""
     DRAINING = 64
     """Its broker, processor or listener ends and takes no new requests (``A28``, ``A30``)."""
     PIPELINE_BYTES = 128
-    """Its unanswered requests take ``pipeline.max.bytes``, or there is no room; ends as they are answered (``D10``)."""
+    """Its unanswered requests have ``pipeline.max.bytes``, or memory is full; ends with responses (``D10``)."""
     THROTTLED = 256
-    """Its client has used up a quota; ends when the throttle time of its last such answer is over (``B11``)."""
+    """Its client has exceeded a quota; ends with the throttle time of its last response (``B11``)."""
 
     UNAUTHENTICATED = 512
-    """Its authentication has failed: it is answered and closed after a delay, and what comes is ignored (``B23``)."""
+    """Its authentication has failed: it gets a response, is closed after a delay, and is not read (``B23``)."""
 
 
 #: A channel with one of these closes when its client disconnects; with another, its input is processed first (``B19``).
