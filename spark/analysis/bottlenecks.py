@@ -132,7 +132,7 @@ RULES = (
         ),
         ("requestRingPeak >= 0.5", f"handlerBusyMax <= {FREE}", "mutesRingFull > 0.1 * requests"),
         # The counter is exact; the sampled peak misses every burst shorter than the sampling interval.
-        "a full ring stopped reading {mutesRingFull:count} times (at four looks a second it was up to "
+        "a full ring stopped reading {mutesRingFull:count} times (sampled up to "
         "{requestRingPeak:share} full); the busiest handler is busy {handlerBusyMax:share}",
         "request.ring.bytes",
         "raise",

@@ -124,7 +124,7 @@ def processes(found: DataFrame, roles: DataFrame, window_us: int) -> DataFrame:
 
 
 #: Limits of the result where rows have been deleted.
-_LACKING = "windows of them have only the rows that are left"
+_LACKING = "windows in them have only the remaining rows"
 
 
 def answer(context: Context) -> Result:
@@ -158,13 +158,13 @@ def answer(context: Context) -> Result:
 
 def headline(peaks: Mapping[str, Row], doubled: Mapping[str, int], waits: Row | None) -> str:
     """Return the peak utilisation, the load it allows, the needs of a doubled one and the model's error."""
-    busy = ", ".join(f"{role}s up to {row.peak:.0%}" for role, row in sorted(peaks.items()))
+    busy = ", ".join(f"{role}s {row.peak:.0%}" for role, row in sorted(peaks.items()))
     lasts = min(1 / row.peak for row in peaks.values())
     wants = " and ".join(f"{count} {role}{'s' if count > 1 else ''}" for role, count in sorted(doubled.items()))
-    text = f"Busy are {busy}: enough for {lasts:,.1f} times the load; twice as much wants {wants}"
+    text = f"Peak utilisation: {busy}; headroom {lasts:,.1f}x; 2x the load needs {wants}"
     if waits is None or waits[0] is None:
         return text
-    return f"{text}; waits are {waits[0] / 1000:,.2f} ms, the model says {waits[1] / 1000:,.2f}"
+    return f"{text}; mean wait {waits[0] / 1000:,.2f} ms, predicted {waits[1] / 1000:,.2f}"
 
 
 def _chart(found: DataFrame, peak: float) -> Chart:
@@ -172,16 +172,16 @@ def _chart(found: DataFrame, peak: float) -> Chart:
     furthest = max(1.0, min(float(LOADS[-1]), _NEAR_SATURATION / peak))
     loads = [1 + (furthest - 1) * place / (_POINTS - 1) for place in range(_POINTS)]
     waits = {row.load: None if row.saturatedShare else row.waitUs for row in rows_of(_waits(found, loads))}
-    series = Series("mean wait, as predicted", [waits[load] for load in loads])
+    series = Series("predicted mean wait", [waits[load] for load in loads])
     return Chart("Wait for a handler by multiple of the load", "lines", [f"{x:.2g} x" for x in loads], [series], "µs")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--window", type=length_us, default="1m", metavar="TIME", help="length of a window, like 30s or 10m (1m)"
+        "--window", type=length_us, default="1m", metavar="TIME", help="length of a window, such as 30s or 10m (1m)"
     )
     parser.add_argument(
-        "--target", type=positive, default="70", metavar="PERCENT", help="how busy the busiest process may be (70)"
+        "--target", type=positive, default="70", metavar="PERCENT", help="maximum utilisation of a process (70)"
     )
 
 

@@ -58,7 +58,7 @@ def _of_windows(some: int, everything: int) -> str:
 
 
 #: Limits of the result where rows have been deleted.
-_LACKING = "windows of them have only the rows that are left"
+_LACKING = "windows in them have only the remaining rows"
 
 
 def answer(context: Context) -> Result:

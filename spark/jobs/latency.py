@@ -42,7 +42,7 @@ _BARS, _LINES = 12, 6
 _MOST_WINDOWS = 2000
 _MINUTE_US = 60_000_000
 #: Limits of windows where rows have been deleted.
-_LACKING = "windows of them have only the rows that are left; without --window they are from the hourly tables"
+_LACKING = "windows in them have only the remaining rows; without --window they are from the hourly tables"
 
 
 def counts_of_tables(requests: DataFrame, latencies: DataFrame, by: Sequence[str]) -> DataFrame:

@@ -88,7 +88,7 @@ def _sum(name: str) -> Column:
 
 
 #: Limits of the result where rows have been deleted.
-_LACKING: Final = "the profile has only the rows that are left"
+_LACKING: Final = "the profile has only the remaining rows"
 
 
 def answer(context: Context) -> Result:

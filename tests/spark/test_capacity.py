@@ -127,9 +127,7 @@ def test_more_load_wants_more_processes_until_there_is_no_wait_to_tell(spark: Sp
     assert rows["handler", 1].saturatedShare == rows["handler", 2].saturatedShare == 0
     assert rows["handler", 5].saturatedShare == pytest.approx(2 / 3, rel=0.1)
     assert rows["handler", 1].waitUs < rows["handler", 2].waitUs < math.inf
-    assert (
-        "processors up to 40%: enough for 2.5 times the load; twice as much wants 2 handlers and 2" in result.headline
-    )
+    assert "processors 40%; headroom 2.5x; 2x the load needs 2 handlers and 2" in result.headline
     assert result.chart is not None
     [series] = result.chart.series
     assert [value is not None for value in series.values] == [True] * len(result.chart.labels)

@@ -162,11 +162,11 @@ def test_an_objective_on_errors_counts_an_hour_in_spans_that_have_the_whole_of_i
     [
         (groups.JOB, (), "group activity of that time is partly missing"),
         (quotas.JOB, ("--produce-bytes-per-second=1000",), "charges of that time are partly missing"),
-        (diagnose.JOB, (), "windows of them have only the rows that are left"),
-        (capacity.JOB, ("--window=1h",), "windows of them have only the rows that are left"),
-        (replay.JOB, (), "the profile has only the rows that are left"),
+        (diagnose.JOB, (), "windows in them have only the remaining rows"),
+        (capacity.JOB, ("--window=1h",), "windows in them have only the remaining rows"),
+        (replay.JOB, (), "the profile has only the remaining rows"),
         (clients.JOB, (), "software and versions are from the hourly tables"),
-        (latency.JOB, ("--window=30m",), "windows of them have only the rows that are left"),
+        (latency.JOB, ("--window=30m",), "windows in them have only the remaining rows"),
     ],
     ids=lambda value: value.name if isinstance(value, Job) else None,
 )
