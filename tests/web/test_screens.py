@@ -333,7 +333,7 @@ def test_who_produces_to_a_topic_can_be_asked(watched: Watched):
     names = {text.split("\t")[0] for text in rows.all_inner_texts()}
     assert names == {"web-frontend", "analytics"}
     page.fill("#filter", "nobody like that")
-    expect(page.locator("#clients")).to_contain_text("Nobody like that is connected.")
+    expect(page.locator("#clients")).to_contain_text("No matching client is connected.")
 
 
 def test_the_timeline_of_groups_says_what_its_signs_mean(watched: Watched):

@@ -19,7 +19,7 @@ export function apiTable(caption, phases) {
       { name: "p50", title: "median", number: true, medium: true, value: (row) => row.p50_us.total, show: (row) => micros(row.p50_us.total) },
       { name: "p99", title: "99 %", number: true, value: (row) => row.p99_us.total, show: (row) => micros(row.p99_us.total) },
       ...phases.map((phase) => ({ name: phase, title: `${PHASES[ORDER.indexOf(phase)]}, 99 %`, number: true, medium: phase === "queue", wide: phase !== "queue", value: (row) => row.p99_us[phase], show: (row) => micros(row.p99_us[phase]) })),
-      { name: "mean", title: "where the mean goes", value: (row) => row.mean_us.total, show: (row) => bar(means(row), longest) },
+      { name: "mean", title: "mean by phase", value: (row) => row.mean_us.total, show: (row) => bar(means(row), longest) },
     ],
   });
   return (apis) => {

@@ -48,10 +48,10 @@ function across(facts, width) {
   boxes.forEach((box) => { box.y += (main - used) / 2; });
   const handlersEnd = targets.length > 1 ? targets.at(-2).y + targets.at(-2).height : TOP + main;
   const lower = TOP + main + 34;
-  const texts = ["accepts", "read and write", columns[2] > 330 ? "request channel: requests → and answers ←, waiting and fill" : "request channel", "answer", "keeps"];
+  const texts = ["accepts", "read and write", columns[2] > 330 ? "request channel: requests → and responses ←, waiting and fill" : "request channel", "answer", "keeps"];
   return {
     width, lanes, targets, processors: boxes, isStacked: false,
-    titles: [...texts.map((text, index) => ({ x: x[index], y: 12, text })), { x: 0, y: lower - 10, text: "beside the path of a request" }],
+    titles: [...texts.map((text, index) => ({ x: x[index], y: 12, text })), { x: 0, y: lower - 10, text: "not on the path of a request" }],
     acceptor: { x: 0, y: TOP + main / 2 - 48, width: columns[0], height: 96 },
     log: { x: x[4], y: TOP, width: columns[4], height: handlersEnd - TOP },
     background: row(4, width, lower),
@@ -92,7 +92,7 @@ function stacked(facts, width) {
   section("↓ keep");
   const log = { x: 0, y, width, height: LOWER, brief: true };
   y += LOWER + GAP;
-  section("beside the path of a request");
+  section("not on the path of a request");
   const background = [...row(2, width, y), ...row(2, width, y + LOWER + GAP)];
   return { width, lanes, targets, processors: boxes, isStacked: true, titles, acceptor, log, background, height: y + 2 * LOWER + GAP + 2 };
 }

@@ -14,7 +14,7 @@ const software = new Table("software", {
   caption: "Software",
   key: (row) => row.name,
   sort: "connections", descending: true,
-  empty: "Nobody is connected.",
+  empty: "No clients are connected.",
   columns: [
     { name: "name", title: "Client library", value: (row) => row.name, show: (row) => row.name },
     { name: "connections", title: "connections", number: true, value: (row) => row.connections, show: (row) => number(row.connections) },
@@ -27,14 +27,14 @@ const quotas = new Table("quotas", {
   caption: "Quotas in use",
   key: (row) => [row.quota, row.user, row.client_id].join("\n"),
   sort: "still", descending: true,
-  empty: "Nobody has used a quota.",
+  empty: "No quota has been used.",
   columns: [
     { name: "whose", title: "Client", class: "name", value: whose, show: whose },
     { name: "quota", title: "Quota", class: "mono", value: (row) => row.quota, show: (row) => row.quota },
     { name: "limit", title: "limit /s", number: true, value: (row) => row.limit, show: (row) => short(row.limit) },
     { name: "use", title: "used /s", number: true, value: (row) => row.per_s, show: (row) => short(row.per_s) },
-    { name: "times", title: "throttled", number: true, help: "How many answers have throttled it", value: (row) => row.times_throttled, show: (row) => number(row.times_throttled) },
-    { name: "for", title: "together", number: true, medium: true, help: "How long it was throttled, all times together", value: (row) => row.throttle_ms, show: (row) => span(row.throttle_ms / 1000) },
+    { name: "times", title: "throttled", number: true, help: "Number of throttled responses", value: (row) => row.times_throttled, show: (row) => number(row.times_throttled) },
+    { name: "for", title: "together", number: true, medium: true, help: "Total throttle time", value: (row) => row.throttle_ms, show: (row) => span(row.throttle_ms / 1000) },
     { name: "still", title: "Now", class: "tight", value: (row) => row.throttled_ms, show: throttled },
   ],
 });
@@ -43,7 +43,7 @@ const clients = new Table("clients", {
   caption: "Connections",
   key: (row) => row.connection,
   sort: "rate", descending: true,
-  empty: "Nobody like that is connected.",
+  empty: "No matching client is connected.",
   columns: [
     { name: "client", title: "Client id", class: "name", value: (row) => row.client_id, show: (row) => row.client_id || UNNAMED },
     { name: "software", title: "Software", medium: true, value: name, show: name },
@@ -117,7 +117,7 @@ follow((facts) => {
     { label: "Connections", value: number(facts.connections), unit: facts.left_out ? `${facts.left_out} not listed` : "", of: facts.connections, series: "connections" },
     { label: "Addresses", value: number(new Set(facts.clients.map((client) => client.address)).size), unit: "" },
     { label: "Client ids", value: number(new Set(facts.clients.map((client) => client.client_id)).size), unit: "" },
-    { label: "Held back now", value: number(facts.clients.filter((client) => client.muted.length).length), unit: facts.quotas_left_out ? `${facts.quotas_left_out} quotas not listed` : "" },
+    { label: "Muted now", value: number(facts.clients.filter((client) => client.muted.length).length), unit: facts.quotas_left_out ? `${facts.quotas_left_out} quotas not listed` : "" },
     { label: "Deprecated versions", value: number(old), unit: "" },
   ]);
 });

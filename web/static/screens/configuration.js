@@ -9,7 +9,7 @@ const settings = new Table("settings", {
   caption: "Settings",
   key: (row) => row.name,
   sort: "name",
-  empty: "No setting like that.",
+  empty: "No matching setting.",
   columns: [
     { name: "name", title: "Setting", class: "mono", value: (row) => row.name, show: (row) => row.name },
     { name: "value", title: "Value", class: "mono", value: (row) => row.value, show: (row) => (row.is_default ? row.value : h("b", null, row.value)) },

@@ -42,7 +42,7 @@ const members = new Table("members", {
 const offsets = new Table("offsets", {
   caption: "Offsets",
   key: (row) => `${row.topic}/${row.partition}`,
-  sort: "lag", descending: true, empty: "Nothing was committed.",
+  sort: "lag", descending: true, empty: "No committed offsets.",
   columns: [
     { name: "topic", title: "Topic", value: (row) => row.topic, show: (row) => row.topic },
     { name: "partition", title: "partition", number: true, value: (row) => row.partition, show: (row) => number(row.partition) },
@@ -57,7 +57,7 @@ const offsets = new Table("offsets", {
 const events = new Table("events", {
   caption: "Events, newest first",
   key: (row) => `${row.time}/${row.group}/${row.member}/${row.event}/${row.reason}`,
-  empty: "Nothing has happened to a group since the recorder started.",
+  empty: "No group events since the recorder started.",
   columns: [
     { name: "time", title: "Time", class: "mono tight", value: (row) => row.time, show: (row) => clock(row.time, 3) },
     { name: "group", title: "Group", value: (row) => row.group, show: (row) => row.group },
@@ -139,6 +139,6 @@ follow((facts) => {
     { label: "Members", value: number(facts.groups.reduce((sum, group) => sum + group.members.length, 0)), unit: "" },
     { label: "Lag of all groups", value: number(lag), unit: "records", of: lag, series: "lag" },
     { label: "Longest lag", value: ages.length ? seconds(Math.max(...ages)) : "–", of: ages.length ? Math.max(...ages) : null, series: "lag-s" },
-    { label: "Transactions under way", value: number(facts.transactions.length), unit: "" },
+    { label: "Open transactions", value: number(facts.transactions.length), unit: "" },
   ]);
 });

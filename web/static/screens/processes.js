@@ -23,7 +23,7 @@ const processes = new Table("processes", {
     { name: "threads", title: "threads", number: true, wide: true, value: (row) => row.threads, show: (row) => number(row.threads) },
     { name: "fds", title: "descriptors", number: true, wide: true, value: (row) => row.descriptors, show: (row) => number(row.descriptors) },
     { name: "restarts", title: "restarts", number: true, class: (row) => (row.restarts ? "warn" : ""), value: (row) => row.restarts, show: (row) => number(row.restarts) },
-    { name: "words", title: "How the last one ended", value: (row) => row.last_words, show: ended },
+    { name: "words", title: "End of the previous process", value: (row) => row.last_words, show: ended },
   ],
 });
 

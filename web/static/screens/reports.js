@@ -61,7 +61,7 @@ function show(brief) {
     drawn = key;
     put("report-title", brief.job);
     put("report-question", brief.question);
-    put("report-makes", brief.state === "there" ? "Made by" : "This makes it:");
+    put("report-makes", brief.state === "there" ? "Made by" : "Create it with:");
     put("report-command", brief.command);
     put("report-tables");
     put("report-chart");
@@ -101,7 +101,7 @@ async function load(brief, key) {
     if (drawn !== key || !found) return;
     document.getElementById("report-facts").append(...Object.entries(found.facts).map(([name, value]) => fact(title(name), cell(name, value))));
     put("report-tables", found.tables.filter((each) => each.columns.length).map((each) => table(each)));
-    put("report-chart", picture ? [h("figcaption", null, brief.chart), h("div", { class: "frame", tabindex: "0", role: "region", "aria-label": `Chart: ${brief.chart}` }, image ?? h("p", { class: "faint" }, `The chart is not shown: ${refused.trim() || "it is no picture"}.`))] : []);
+    put("report-chart", picture ? [h("figcaption", null, brief.chart), h("div", { class: "frame", tabindex: "0", role: "region", "aria-label": `Chart: ${brief.chart}` }, image ?? h("p", { class: "faint" }, `The chart is not shown: ${refused.trim() || "not an image"}.`))] : []);
     document.getElementById("report-chart").hidden = !picture;
   } catch {
     // No response, which the page shows already; retried after the next response.

@@ -8,7 +8,7 @@ import { Table } from "../table.js";
 let longestSlow = 0, longestTail = 0;
 put("legend", legend());
 
-const drawApis = apiTable("Where time goes, by API", ORDER);
+const drawApis = apiTable("Time by phase and API", ORDER);
 
 const columns = (longest) => [
   { name: "time", title: "Time", class: "mono tight", value: (row) => row.time_us, show: (row) => clock(row.time_us, 3) },
@@ -20,7 +20,7 @@ const columns = (longest) => [
   { name: "out", title: "out", number: true, wide: true, value: (row) => row.response_bytes, show: (row) => bytes(row.response_bytes) },
   { name: "error", title: "Error", value: (row) => row.error, show: (row) => (row.error ? h("span", { class: "bad" }, row.error) : "") },
   { name: "total", title: "total", number: true, value: (row) => row.total_us, show: (row) => micros(row.total_us) },
-  { name: "phases", title: "Where it went", value: (row) => row.phases_us[0], help: "Sorts by time in the queue", show: (row) => bar(row.phases_us, longest()) },
+  { name: "phases", title: "Time by phase", value: (row) => row.phases_us[0], help: "Sorts by time in the queue", show: (row) => bar(row.phases_us, longest()) },
 ];
 
 const slowest = new Table("slowest", {

@@ -13,7 +13,7 @@ const topics = new Table("topics", {
   caption: "Topics",
   key: (row) => row.name,
   sort: "in", descending: true,
-  empty: "No topic. rotunda topic create NAME makes one.",
+  empty: "No topics. Create one with: rotunda topic create NAME",
   columns: [
     { name: "name", title: "Topic", value: (row) => row.name, show: (row) => h("button", { class: "link", type: "button", "aria-expanded": String(row.name === selected), onclick: () => choose(row.name) }, row.name) },
     { name: "partitions", title: "partitions", number: true, medium: true, value: (row) => row.partitions.length, show: (row) => number(row.partitions.length) },
