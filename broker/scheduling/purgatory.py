@@ -102,7 +102,7 @@ class Purgatory:
             self._try(operation, final=False)
 
     def rows_moved(self, rows: Iterable[int]) -> None:
-        """Wake the operations that watch rows whose ends have moved."""
+        """Wake the operations that watch rows with moved ends."""
         woken = self._woken
         for row in rows:
             watchers = self._by_row.get(row)

@@ -152,7 +152,7 @@ class Slices:
         self._beside.append(new)
 
     def begin_own(self, work: Work) -> None:
-        """Run a task whose result is not used."""
+        """Run a task and ignore its result."""
         self.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("snapshots for readers", "")))
 
     def has(self, lane: Hashable) -> bool:
@@ -228,7 +228,7 @@ class Slices:
         self._turns.spent(self._now_ns(), work.doing)
 
     def _drop(self, work: SlicedWork) -> None:
-        """End a task whose client has disconnected."""
+        """End the task of a disconnected client."""
         work.work.close()
         self._end(work)
         work.failed()
