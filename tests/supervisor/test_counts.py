@@ -35,7 +35,7 @@ def test_a28_one_that_cannot_boot_leaves_the_number_as_it_is(tmp_path: Path) -> 
         full = broker.run_dir / "full"
         full.touch()
         want(broker, 2)
-        wait_until(lambda: "there are 1 processors still, not 2" in broker.log.read_text(), "the line in the log")
+        wait_until(lambda: "the number of processors stays 1, not 2" in broker.log.read_text(), "the line in the log")
         assert processors(broker) == [(0, "running"), (1, "dead")] or processors(broker) == [(0, "running")]
         with broker.connect() as client:
             assert ask(client) == "0.1"
