@@ -20,7 +20,7 @@ typedef struct {
 #define FIELD_INDEX(name) name##_FIELD,
 #define FIELD_MEMBER(name) {#name, T_OBJECT_EX, offsetof(Fields, slots) + sizeof(PyObject *) * name##_FIELD, 0, NULL},
 
-/* Defines what the garbage search needs of a type with so many slots at its start. */
+/* Defines the functions for the garbage search of a type with slots at its start. */
 #define DEFINE_FIELDS(prefix, count)                                                                                   \
     static int prefix##_traverse(PyObject *self, visitproc visit, void *arg)                                           \
     {                                                                                                                  \

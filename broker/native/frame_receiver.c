@@ -1,6 +1,6 @@
 /* The receiver: from a socket into the request rings, for the frames that need nothing else.
  *
- * Twin: broker/network/processor/request_reader.py. What is uncommon is left to it, with all bytes that have not been
+ * Twin: broker/network/processor/request_reader.py. Uncommon frames are left to it, with all bytes that have not been
  * sent on: large and incomplete frames, authentication, the copies of long requests, full rings.
  */
 
@@ -28,8 +28,8 @@ _Static_assert(sizeof(RequestEnvelope) == 64, "REQUEST_ENVELOPE has 64 bytes");
 enum { RECEIVED_BYTES = 64 * 1024, FRAME_START_BYTES = 12, SIZE_BYTES = 4, SMALLEST_BYTES = 8, CLIENT_ID_AT = 8 };
 enum { PRODUCE_KEY = 0, API_VERSIONS_KEY = 18 };
 
-/* What the receiver is given: of the sender its rings, generations and touched targets; RequestReader._target_of; a
- * clock; MuteCause.PIPELINE; and the APIs whose requests are routed, None for all. */
+/* The receiver's arguments: of the sender its rings, generations and touched targets; RequestReader._target_of; a
+ * clock; MuteCause.PIPELINE; and the routed APIs, None for all. */
 #define RECEIVER_FIELDS(FIELD)                                                                                         \
     FIELD(rings) FIELD(generations) FIELD(touched) FIELD(target_of) FIELD(clock_ns) FIELD(pipeline_cause)              \
     FIELD(routed_keys)
@@ -51,7 +51,7 @@ typedef struct {
 
 static bool is_complete(PyObject *self);
 
-/* What became of a frame: left to the twin, sent, or an exception. */
+/* The result for a frame: left to the twin, sent, or an exception. */
 enum { LEFT = 0, SENT = 1, FAILED = -1 };
 
 static inline uint32_t big_endian(const uint8_t *at, int size)

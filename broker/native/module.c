@@ -2,7 +2,7 @@
 
 #include "native.h"
 
-/* What Python expects of this module: broker/native/__init__.py ignores one that was built from other sources. */
+/* The interface version: broker/native/__init__.py ignores a module built from other sources. */
 #define INTERFACE 4
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)

@@ -1,4 +1,4 @@
-/* What the parts of the module share: the limited API of Python 3.11, and their functions. */
+/* Shared by the parts of the module: the limited API of Python 3.11, and their functions. */
 
 #ifndef ROTUNDA_NATIVE_H
 #define ROTUNDA_NATIVE_H

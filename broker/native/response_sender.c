@@ -1,7 +1,7 @@
 /* The sender of responses: from the response rings to the sockets, for responses that need nothing else.
  *
  * Twin: broker/network/processor/response_reader.py. Responses are read from the rings first, in batches, and sent when
- * their number has been published; those of one connection leave together. What is uncommon is left to the twin: early
+ * their number has been published; those of one connection leave together. Uncommon ones are left to the twin: early
  * and second responses, errors, files, muted connections, TLS, and unsent bytes.
  */
 
@@ -64,7 +64,7 @@ static void *grown(void *array, int *room, int place, size_t size)
     return larger;
 }
 
-/* Returns what is known of a descriptor's connection; NULL with an exception. */
+/* Returns the record of a descriptor's connection; NULL with an exception. */
 static Reading *reading_of(ResponseSender *self, long long fd)
 {
     int before = self->fd_room;
@@ -248,7 +248,7 @@ static int64_t send_responses(const ResponseSender *self, const Response *first,
             size += each->size;
             each = each->next == NOBODY ? NULL : &self->responses[each->next];
         }
-        /* The socket never blocks. What fails is sent again by the twin, which sees why. */
+        /* The socket never blocks. After a failure the twin sends again and gets the error. */
         ssize_t count = message.msg_iovlen == 1 ? send(fd, parts[0].iov_base, parts[0].iov_len, MSG_NOSIGNAL)
                                                 : sendmsg(fd, &message, MSG_NOSIGNAL);
         if (count > 0)
@@ -290,7 +290,7 @@ static bool finish_each(const ResponseSender *self, const Response *first, PyObj
     }
 }
 
-/* Sends the responses of one connection and completes their requests, or attaches what is unsent. */
+/* Sends the responses of one connection and completes their requests, or attaches the unsent bytes. */
 static bool send_channel(ResponseSender *self, Response *first, PyObject *finish, PyObject *ready)
 {
     int64_t size = 0;
