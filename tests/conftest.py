@@ -16,6 +16,9 @@ from tests.support.sampling import Sampling
 from tests.support.shared_kafka import SharedKafka, shared_kafka
 from tests.support.wire_client import WireClient
 
+#: Rooms of Java, of whole brokers and of what is made of them.
+QUICK_LEAVES_OUT = {"spark", "compat", "integration", "packaging", "reliability", "upgrade"}
+
 # The time of an example, or of its generation, depends more on the machine than on the tested code.
 hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -30,7 +33,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rotunda's own tests")
-    group.addoption("--quick", action="store_true", help="leave out what is slow or needs Java, a browser or Spark")
+    group.addoption("--quick", action="store_true", help="leave out what needs a broker, Java, a browser or Spark")
     group.addoption("--whole", action="store_true", help="run every case of tests that have a sample of them otherwise")
     group.addoption("--compat", action="store_true", help="run the tests of clients that are left out otherwise")
 
@@ -39,9 +42,16 @@ def is_chosen(item: pytest.Item) -> bool:
     """Return whether a test belongs to the run that the options name."""
     if item.config.getoption("--compat") != (item.get_closest_marker("compat") is not None):
         return False
-    needs_programs = "spark" in item.path.parts or "browser" in getattr(item, "fixturenames", ())
-    is_quick = not needs_programs and not any(map(item.get_closest_marker, ("slow", "needs")))
-    return is_quick or not item.config.getoption("--quick")
+    return is_quick(item) or not item.config.getoption("--quick")
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Return whether a test needs no other program, and no whole broker unless it is the walk of a client library."""
+    if item.get_closest_marker("walk"):
+        return True
+    if QUICK_LEAVES_OUT & set(item.path.parts) or "browser" in getattr(item, "fixturenames", ()):
+        return False
+    return not any(map(item.get_closest_marker, ("slow", "needs")))
 
 
 @pytest.hookimpl(tryfirst=True)

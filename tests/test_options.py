@@ -13,6 +13,8 @@ TESTS = {
     "Java": "tests/integration/test_start_secure.py::test_the_settings_of_java",
     "Spark": "tests/spark/test_text_table.py::",
     "a browser": "tests/web/test_screens.py::",
+    "a walk": "tests/integration/test_kafka_python.py::",
+    "a whole broker": "tests/integration/test_start_secure.py::test_the_settings_of_kcat",
     "time": "tests/integration/test_own_producer.py::test_transactions_are_whole",
     "Go, for compat": "tests/integration/test_start_secure.py::test_the_settings_of_franz_go",
     "Java, for compat": "tests/compat/test_kafka_acls.py::",
@@ -22,8 +24,8 @@ TESTS = {
 @pytest.mark.parametrize(
     ("options", "chosen"),
     [
-        ((), {"", "Java", "Spark", "a browser", "time"}),
-        (("--quick",), {""}),
+        ((), {"", "Java", "Spark", "a browser", "a walk", "a whole broker", "time"}),
+        (("--quick",), {"", "a walk"}),
         (("--compat",), {"Go, for compat", "Java, for compat"}),
     ],
 )

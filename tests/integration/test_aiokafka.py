@@ -13,6 +13,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
 
+pytestmark = pytest.mark.walk
+
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
 

@@ -32,6 +32,8 @@ from confluent_kafka.admin import (
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 
+pytestmark = pytest.mark.walk
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000

@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
     from kafka.admin import KafkaAdminClient
 
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+pytestmark = [pytest.mark.walk, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
 # kafka-python brings gzip; the other codecs need packages of its extras.
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 #: Recent, so that retention leaves the records alone.
