@@ -123,6 +123,16 @@ def broker_directory(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.fixture
+def own_broker(broker_directory: Path, request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
+    """Run a broker for one test, with a module's OWN_SETTINGS and OWN_OPTIONS."""
+    options = getattr(request.module, "OWN_OPTIONS", {})
+    running = BrokerProcess(broker_directory, getattr(request.module, "OWN_SETTINGS", {}), **options).start()
+    yield running
+    if running.is_running():
+        running.stop()
+
+
 @pytest.fixture(autouse=True)
 def _segments_go_with_their_test() -> Iterator[None]:
     """Forget segments that a test leaves open, as a killed process does: their descriptors may be others' by now."""

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from tests.support.wire_messages import API_VERSIONS
 
 CLIENT_PROCESSORS = 2
 MOST_CONNECTIONS = 6
-SETTINGS = {
+OWN_SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,ADMIN://127.0.0.1:0",
     "listener.security.protocol.map": "ADMIN:PLAINTEXT",
     "control.plane.listener.name": "admin",
@@ -27,19 +26,11 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def own(broker_directory: Path) -> Iterator[BrokerProcess]:
-    """Yield a broker with a listener for administrators."""
-    running = BrokerProcess(broker_directory, SETTINGS).start()
-    yield running
-    running.stop()
-
-
-def test_h01_administrators_get_through_when_the_processors_of_clients_stand_still(own: BrokerProcess) -> None:
+def test_h01_administrators_get_through_when_the_processors_of_clients_stand_still(own_broker: BrokerProcess) -> None:
     """H01: the control plane has a processor and rings of its own, and the broker's commands use them."""
-    address = own.status()["control_plane"]
-    assert address not in own.status()["bootstrap"]
-    processors = own.processes("processor")
+    address = own_broker.status()["control_plane"]
+    assert address not in own_broker.status()["bootstrap"]
+    processors = own_broker.processes("processor")
     assert [row["index"] for row in processors] == list(range(1 + CLIENT_PROCESSORS))
     of_clients = [row["pid"] for row in processors[1:]]
     for pid in of_clients:
@@ -48,21 +39,21 @@ def test_h01_administrators_get_through_when_the_processors_of_clients_stand_sti
         admin = AdminClient({"bootstrap.servers": address})
         admin.create_topics([NewTopic("made", 3)])["made"].result(deadline_s())
         assert "made" in admin.list_topics(timeout=deadline_s()).topics
-        listed = own.command("topic", "list")
+        listed = own_broker.command("topic", "list")
         assert "made" in listed.stdout, listed.stderr
     finally:
         for pid in of_clients:
             os.kill(pid, signal.SIGCONT)
-    with WireClient(own.port) as client:
+    with WireClient(own_broker.port) as client:
         client.call(API_VERSIONS, 0)
 
 
-def test_h01_max_connections_keeps_no_administrator_out(own: BrokerProcess) -> None:
+def test_h01_max_connections_keeps_no_administrator_out(own_broker: BrokerProcess) -> None:
     """A08, A17: where there is no room, the connection of a client makes some that has been idle longest."""
-    clients = [WireClient(own.port) for _ in range(MOST_CONNECTIONS)]
+    clients = [WireClient(own_broker.port) for _ in range(MOST_CONNECTIONS)]
     for client in clients:
         client.call(API_VERSIONS, 0)
-    assert own.command("topic", "list").returncode == 0
+    assert own_broker.command("topic", "list").returncode == 0
     clients[0].expect_closed()
     clients[0].close()
     for client in clients[1:]:
@@ -70,13 +61,13 @@ def test_h01_max_connections_keeps_no_administrator_out(own: BrokerProcess) -> N
         client.close()
 
 
-def test_a28_the_number_of_processors_is_that_of_clients(own: BrokerProcess) -> None:
+def test_a28_the_number_of_processors_is_that_of_clients(own_broker: BrokerProcess) -> None:
     """num.network.threads counts the processors of clients; the control plane has its own."""
-    set_on_broker(own.status()["control_plane"], "num.network.threads", "1")
-    wait_until(lambda: len(own.processes("processor")) == 2, "the last of them leaves")
-    with WireClient(own.port) as client:
+    set_on_broker(own_broker.status()["control_plane"], "num.network.threads", "1")
+    wait_until(lambda: len(own_broker.processes("processor")) == 2, "the last of them leaves")
+    with WireClient(own_broker.port) as client:
         client.call(API_VERSIONS, 0)
-    assert own.command("topic", "list").returncode == 0
+    assert own_broker.command("topic", "list").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -85,7 +76,7 @@ def test_a28_the_number_of_processors_is_that_of_clients(own: BrokerProcess) -> 
         ({"control.plane.listener.name": "OTHER"}, "unknown listener OTHER; known: PLAINTEXT"),
         ({"control.plane.listener.name": "PLAINTEXT"}, "PLAINTEXT is the only listener: clients need another"),
         (
-            {**SETTINGS, "inter.broker.listener.name": "ADMIN"},
+            {**OWN_SETTINGS, "inter.broker.listener.name": "ADMIN"},
             "admin is inter.broker.listener.name; they must differ",
         ),
     ],

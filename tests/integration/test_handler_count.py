@@ -18,19 +18,12 @@ from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body, read_fetch, read_partition
 from tests.support.writers import Writer, assert_exact
 
+OWN_SETTINGS = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
+
 SETTING = "num.io.threads"
 PARTITIONS = 4
 #: Roles on which no client connection depends.
 KILLED = ("handler", "controller", "cleaner", "acceptor", "recorder")
-
-
-@pytest.fixture
-def own(broker_directory: Path) -> Iterator[BrokerProcess]:
-    """Yield a broker of two handlers that belongs to the test."""
-    settings = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
-    running = BrokerProcess(broker_directory, settings).start()
-    yield running
-    running.stop()
 
 
 def set_handlers(broker: BrokerProcess, count: int) -> None:
@@ -54,18 +47,20 @@ def kill_one(broker: BrokerProcess, chance: random.Random, roles: Sequence[str])
         send(chance.choice(pids), signal.SIGKILL)
 
 
-def test_e04_no_connection_is_closed_and_every_record_comes_once_in_order(own: BrokerProcess, topic: str) -> None:
+def test_e04_no_connection_is_closed_and_every_record_comes_once_in_order(
+    own_broker: BrokerProcess, topic: str
+) -> None:
     """Producers without idempotence, with several requests in flight and several partitions in a request."""
-    with WireClient(own.port) as wire:
+    with WireClient(own_broker.port) as wire:
         create_topic(wire, topic, PARTITIONS)
         alone = [Writer(f"alone{n}", topic, [n], depth=8) for n in range(PARTITIONS)]
         both = [Writer(f"both{n}", topic, [n, (n + 1) % PARTITIONS], depth=4) for n in range(2)]
         stop = threading.Event()
         with ThreadPoolExecutor(len(alone) + len(both)) as pool:
-            running = [pool.submit(writer.run, own.port, stop) for writer in (*alone, *both)]
+            running = [pool.submit(writer.run, own_broker.port, stop) for writer in (*alone, *both)]
             try:
                 for count in (4, 3, 1, 2):
-                    set_handlers(own, count)
+                    set_handlers(own_broker, count)
                     before = [writer.sent for writer in alone]
                     wait_until(
                         lambda before=before: all(w.sent > b + 50 for w, b in zip(alone, before, strict=True)),
@@ -83,24 +78,24 @@ def test_e04_no_connection_is_closed_and_every_record_comes_once_in_order(own: B
 @pytest.mark.slow
 @pytest.mark.timeout(250)
 def test_e04_transactions_and_groups_of_both_protocols_go_on(
-    own: BrokerProcess, topic: str, chance: random.Random
+    own_broker: BrokerProcess, topic: str, chance: random.Random
 ) -> None:
     """Idempotent and transactional producers and their readers, with SIGKILLs of every role that serves."""
-    with WireClient(own.port) as wire:
+    with WireClient(own_broker.port) as wire:
         create_topic(wire, topic, PARTITIONS)
-    producing: list[Producing | Transacting] = [Producing(own.bootstrap, topic, n) for n in range(2)]
-    producing += [Transacting(own.bootstrap, topic, n) for n in (2, 3)]
-    reading = [Reading(own.bootstrap, topic, protocol, PARTITIONS) for protocol in ("classic", "consumer")]
+    producing: list[Producing | Transacting] = [Producing(own_broker.bootstrap, topic, n) for n in range(2)]
+    producing += [Transacting(own_broker.bootstrap, topic, n) for n in (2, 3)]
+    reading = [Reading(own_broker.bootstrap, topic, protocol, PARTITIONS) for protocol in ("classic", "consumer")]
     for thread in (*producing, *reading):
         thread.start()
     try:
         for count in (4, 3, 1, 2):
-            set_on_broker(own.bootstrap, SETTING, str(count))
+            set_on_broker(own_broker.bootstrap, SETTING, str(count))
             for _ in range(chance.randrange(3)):
                 stop_s = chance.uniform(0, 0.1)
                 threading.Event().wait(stop_s)
-                kill_one(own, chance, (*KILLED, "processor"))
-            wait_until(lambda count=count: have(own, count), f"{count} handlers")
+                kill_one(own_broker, chance, (*KILLED, "processor"))
+            wait_until(lambda count=count: have(own_broker, count), f"{count} handlers")
             before = [len(each.confirmed) for each in producing]
             wait_until(
                 lambda before=before: all(len(p.confirmed) > b + 20 for p, b in zip(producing, before, strict=True)),
@@ -122,17 +117,17 @@ def test_e04_transactions_and_groups_of_both_protocols_go_on(
         assert len(reader.committed) == PARTITIONS
 
 
-def test_e04_a_request_that_waits_is_answered_by_the_new_owner(own: BrokerProcess, topic: str) -> None:
-    with WireClient(own.port) as wire, WireClient(own.port) as waiting:
+def test_e04_a_request_that_waits_is_answered_by_the_new_owner(own_broker: BrokerProcess, topic: str) -> None:
+    with WireClient(own_broker.port) as wire, WireClient(own_broker.port) as waiting:
         create_topic(wire, topic, PARTITIONS)
         for number in range(PARTITIONS):
             body = fetch_body(topic, number, 0, max_wait_ms=120_000)
             waiting.send(request_frame(FETCH, FETCH_VERSION, number, body))
-        set_handlers(own, 4)
+        set_handlers(own_broker, 4)
         stop = threading.Event()
         writer = Writer("writer", topic, range(PARTITIONS))
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(writer.run, own.port, stop)
+            running = pool.submit(writer.run, own_broker.port, stop)
             for number in range(PARTITIONS):
                 answer = waiting.receive_frame()
                 assert int.from_bytes(answer[:4], "big") == number

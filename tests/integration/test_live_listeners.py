@@ -1,7 +1,6 @@
 """Listeners are added and removed at run time (`A30`), with clients on the others, while processes die."""
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,10 @@ from tests.support.deadline import deadline_s, wait_until
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, fetch, fetch_body, read_fetch
 
+OWN_SETTINGS = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
+OWN_OPTIONS = {"ephemeral": False}
+
 MAP = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT,OUTER:PLAINTEXT"
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    settings = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
-    broker = BrokerProcess(tmp_path, settings, ephemeral=False)
-    broker.start()
-    yield broker
-    broker.stop()
 
 
 def set_listeners(broker: BrokerProcess, **listeners: str) -> None:

@@ -3,24 +3,17 @@
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 
+OWN_SETTINGS = {**PAGE, "num.network.threads": 2, "num.io.threads": 2}
+OWN_OPTIONS = {"ephemeral": False}
+
 _TAG = re.compile(r"\S+ DEBUG [a-z]+-(\d+) rotunda\.broker\.server_log\.log_levels: levels of loggers are now")
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(tmp_path, {**PAGE, "num.network.threads": 2, "num.io.threads": 2}, ephemeral=False)
-    broker.start()
-    yield broker
-    broker.stop()
 
 
 def set_levels(broker: BrokerProcess, *levels: str) -> None:

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,8 @@ from tests.support.wire_messages import (
     read_fetch,
 )
 
+OWN_SETTINGS = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer
@@ -34,15 +35,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:Deprecat
 SETTING = "num.network.threads"
 PARTITIONS = 4
 KILLED = ("acceptor", "processor", "controller", "handler", "recorder")
-
-
-@pytest.fixture
-def own(broker_directory: Path) -> Iterator[BrokerProcess]:
-    """Yield a broker of two processors that belongs to the test."""
-    settings = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
-    running = BrokerProcess(broker_directory, settings).start()
-    yield running
-    running.stop()
 
 
 def set_processors(broker: BrokerProcess, count: int) -> None:
@@ -68,38 +60,38 @@ def still_answers(client: WireClient) -> bool:
     return True
 
 
-def test_a28_only_connections_of_those_that_go_are_closed(own: BrokerProcess) -> None:
-    early = [WireClient(own.port) for _ in range(6)]
+def test_a28_only_connections_of_those_that_go_are_closed(own_broker: BrokerProcess) -> None:
+    early = [WireClient(own_broker.port) for _ in range(6)]
     assert all(map(still_answers, early))
-    set_processors(own, 4)
+    set_processors(own_broker, 4)
     assert all(map(still_answers, early))
-    late = [WireClient(own.port) for _ in range(8)]
+    late = [WireClient(own_broker.port) for _ in range(8)]
     assert all(map(still_answers, late))
-    set_processors(own, 2)
+    set_processors(own_broker, 2)
     assert all(map(still_answers, early))
     # They alternated with the administrator's own connections.
     assert 3 <= sum(map(still_answers, late)) <= 5
-    set_processors(own, 1)
+    set_processors(own_broker, 1)
     assert sum(map(still_answers, early)) == 3
-    with WireClient(own.port) as another:
+    with WireClient(own_broker.port) as another:
         assert still_answers(another)
     for client in (*early, *late):
         client.close()
 
 
-def test_a28_an_answer_under_way_leaves_before_its_connection_is_closed(own: BrokerProcess, topic: str) -> None:
+def test_a28_an_answer_under_way_leaves_before_its_connection_is_closed(own_broker: BrokerProcess, topic: str) -> None:
     """Those that wait for records are waited for too; the counts of connections and queues follow."""
-    clients = [WireClient(own.port) for _ in range(4)]
+    clients = [WireClient(own_broker.port) for _ in range(4)]
     create_topic(clients[0], topic, 1)
     for number, client in enumerate(clients):
         client.send(request_frame(FETCH, FETCH_VERSION, number, fetch_body(topic, 0, 0, max_wait_ms=3000)))
-    set_processors(own, 1)
+    set_processors(own_broker, 1)
     for number, client in enumerate(clients):
         answer = client.receive_frame()
         assert int.from_bytes(answer[:4], "big") == number
         assert read_fetch(answer[4:])[0].error_code == 0
     assert sum(map(still_answers, clients)) == 2
-    exposition: Exposition = wait_until(lambda: _settled(own, 2), "the counts follow")
+    exposition: Exposition = wait_until(lambda: _settled(own_broker, 2), "the counts follow")
     assert {each.labels["processor"] for each in exposition.samples["rotunda_response_queue_size"]} == {"0"}
     for client in clients:
         client.close()
@@ -112,37 +104,37 @@ def _settled(broker: BrokerProcess, connections: int) -> Exposition | None:
     return exposition if opened - closed == connections else None
 
 
-def test_a29_what_a_killed_processor_had_not_taken_is_closed_and_uncounted(own: BrokerProcess) -> None:
-    taken = [WireClient(own.port) for _ in range(2)]
+def test_a29_what_a_killed_processor_had_not_taken_is_closed_and_uncounted(own_broker: BrokerProcess) -> None:
+    taken = [WireClient(own_broker.port) for _ in range(2)]
     assert all(map(still_answers, taken))
-    pid = own.processes("processor")[1]["pid"]
+    pid = own_broker.processes("processor")[1]["pid"]
     os.kill(pid, signal.SIGSTOP)
-    queued = [WireClient(own.port) for _ in range(4)]
-    wait_until(lambda: _settled(own, 6), "all are accepted")
-    set_on_broker(own.bootstrap, SETTING, "1")
-    wait_until(lambda: "the last of 2 leave" in own.log_text(), "the second is to leave")
+    queued = [WireClient(own_broker.port) for _ in range(4)]
+    wait_until(lambda: _settled(own_broker, 6), "all are accepted")
+    set_on_broker(own_broker.bootstrap, SETTING, "1")
+    wait_until(lambda: "the last of 2 leave" in own_broker.log_text(), "the second is to leave")
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: len(own.processes("processor")) == 1, "it has gone")
+    wait_until(lambda: len(own_broker.processes("processor")) == 1, "it has gone")
     answering = [client for client in (*taken, *queued) if still_answers(client)]
-    wait_until(lambda: _settled(own, len(answering)), "the others are uncounted")
+    wait_until(lambda: _settled(own_broker, len(answering)), "the others are uncounted")
     assert 1 <= len(answering) <= 5
     assert not still_answers(taken[1]) or not still_answers(taken[0])
-    set_processors(own, 2)
-    fresh = [WireClient(own.port) for _ in range(4)]
+    set_processors(own_broker, 2)
+    fresh = [WireClient(own_broker.port) for _ in range(4)]
     assert all(map(still_answers, fresh))
     for client in (*taken, *queued, *fresh):
         client.close()
 
 
-def test_a28_a_killed_acceptor_hands_nothing_to_those_that_go(own: BrokerProcess) -> None:
+def test_a28_a_killed_acceptor_hands_nothing_to_those_that_go(own_broker: BrokerProcess) -> None:
     """It is killed when the number has changed and it may not have read it; its replacement confirms it."""
     for _ in range(3):
-        set_on_broker(own.bootstrap, SETTING, "1")
-        own.kill("acceptor")
-        wait_until(lambda: len(own.processes("processor")) == 1, "one has gone")
-        clients = [WireClient(own.port) for _ in range(4)]
+        set_on_broker(own_broker.bootstrap, SETTING, "1")
+        own_broker.kill("acceptor")
+        wait_until(lambda: len(own_broker.processes("processor")) == 1, "one has gone")
+        clients = [WireClient(own_broker.port) for _ in range(4)]
         assert all(map(still_answers, clients))
-        set_processors(own, 2)
+        set_processors(own_broker, 2)
         assert all(map(still_answers, clients))
         for client in clients:
             client.close()
@@ -151,22 +143,22 @@ def test_a28_a_killed_acceptor_hands_nothing_to_those_that_go(own: BrokerProcess
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a28_no_record_notices_also_when_processes_die_meanwhile(
-    own: BrokerProcess, topic: str, chance: random.Random
+    own_broker: BrokerProcess, topic: str, chance: random.Random
 ) -> None:
     """2, 4, 3, 1, 2 processors under idempotent producers and groups of both protocols, with SIGKILLs in between."""
-    with WireClient(own.port) as wire:
+    with WireClient(own_broker.port) as wire:
         create_topic(wire, topic, PARTITIONS)
-    producing = [Producing(own.bootstrap, topic, partition) for partition in range(PARTITIONS)]
-    reading = [Reading(own.bootstrap, topic, protocol, PARTITIONS) for protocol in ("classic", "consumer")]
+    producing = [Producing(own_broker.bootstrap, topic, partition) for partition in range(PARTITIONS)]
+    reading = [Reading(own_broker.bootstrap, topic, protocol, PARTITIONS) for protocol in ("classic", "consumer")]
     for thread in (*producing, *reading):
         thread.start()
     try:
         for count in (4, 3, 1, 2):
-            set_on_broker(own.bootstrap, SETTING, str(count))
+            set_on_broker(own_broker.bootstrap, SETTING, str(count))
             for _ in range(2):
-                for pid in pids_of(own.pid(), chance.choice(KILLED)):
+                for pid in pids_of(own_broker.pid(), chance.choice(KILLED)):
                     send(pid, signal.SIGKILL)
-            set_processors(own, count)
+            set_processors(own_broker, count)
             before = [len(each.confirmed) for each in producing]
             wait_until(
                 lambda before=before: all(len(p.confirmed) > b + 20 for p, b in zip(producing, before, strict=True)),
@@ -188,16 +180,18 @@ def test_a28_no_record_notices_also_when_processes_die_meanwhile(
             assert reader.values(partition) == each.confirmed, f"partition {partition}"
 
 
-def test_a28_a_client_of_another_library_goes_on(own: BrokerProcess, topic: str) -> None:
+def test_a28_a_client_of_another_library_goes_on(own_broker: BrokerProcess, topic: str) -> None:
     """kafka-python's producer and consumer, whose connections are closed several times."""
-    producer = KafkaProducer(bootstrap_servers=own.bootstrap, enable_idempotence=True, retries=100)
+    producer = KafkaProducer(bootstrap_servers=own_broker.bootstrap, enable_idempotence=True, retries=100)
     sent = 0
     for count in (1, 2, 4, 2, 1):
         for _ in range(50):
             assert producer.send(topic, str(sent).encode()).get(deadline_s()).offset == sent
             sent += 1
-        set_processors(own, count)
-    consumer = KafkaConsumer(topic, bootstrap_servers=own.bootstrap, auto_offset_reset="earliest", group_id=topic)
+        set_processors(own_broker, count)
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=own_broker.bootstrap, auto_offset_reset="earliest", group_id=topic
+    )
     values: list[int] = []
     while len(values) < sent:
         for records in consumer.poll(1000).values():
@@ -211,10 +205,10 @@ def test_a28_a_client_of_another_library_goes_on(own: BrokerProcess, topic: str)
         gc.collect()
 
 
-def test_a28_the_command_line_changes_it_and_says_why_not(own: BrokerProcess) -> None:
-    assert own.command("config", "set", "num.network.threads=3").returncode == 0
-    wait_until(lambda: len(own.processes("processor")) == 3, "three processors")
-    refused = own.command("config", "set", "num.network.threads=7")
+def test_a28_the_command_line_changes_it_and_says_why_not(own_broker: BrokerProcess) -> None:
+    assert own_broker.command("config", "set", "num.network.threads=3").returncode == 0
+    wait_until(lambda: len(own_broker.processes("processor")) == 3, "three processors")
+    refused = own_broker.command("config", "set", "num.network.threads=7")
     assert refused.returncode == 1
     assert "value should not be greater than double the current value 3" in refused.stderr
 

@@ -3,7 +3,6 @@
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,17 +24,10 @@ from tests.support.wire_messages import (
 )
 from tests.support.writers import Writer, assert_exact
 
-SETTINGS = {"num.network.threads": 2, "num.io.threads": 2}
+OWN_SETTINGS = {"num.network.threads": 2, "num.io.threads": 2}
+OWN_OPTIONS = {"ephemeral": False}
 OUT_OF_ORDER_SEQUENCE = 45
 FIRST_SEGMENT = "00000000000000000000.log"
-
-
-@pytest.fixture
-def durable(broker_directory: Path) -> Iterator[BrokerProcess]:
-    """Yield a running broker with a data directory that outlives it."""
-    running = BrokerProcess(broker_directory, SETTINGS, ephemeral=False).start()
-    yield running
-    running.stop()
 
 
 def crash_and_restart(broker: BrokerProcess) -> None:
@@ -56,21 +48,21 @@ def run_until_killed(writer: Writer, port: int, stop: threading.Event) -> None:
             raise
 
 
-def test_acknowledged_records_survive_the_death_of_every_process(durable, topic) -> None:
+def test_acknowledged_records_survive_the_death_of_every_process(own_broker, topic) -> None:
     """At most the one record that each writer had in flight is there without an acknowledgement."""
     writers = [Writer(f"writer{n}", topic, [n % 4]) for n in range(6)]
-    with WireClient(durable.port) as client:
+    with WireClient(own_broker.port) as client:
         create_topic(client, topic, 4)
     stop = threading.Event()
     with ThreadPoolExecutor(len(writers)) as pool:
-        running = [pool.submit(run_until_killed, writer, durable.port, stop) for writer in writers]
+        running = [pool.submit(run_until_killed, writer, own_broker.port, stop) for writer in writers]
         wait_until(lambda: min(writer.sent for writer in writers) > 200, "some load")
-        durable.kill_everything()
+        own_broker.kill_everything()
         stop.set()
         for future in running:
             future.result()
-    durable.start()
-    with WireClient(durable.port) as client:
+    own_broker.start()
+    with WireClient(own_broker.port) as client:
         for partition in range(4):
             concerned = [writer for writer in writers if partition in writer.partitions]
             records = read_partition(client, topic, partition)
@@ -79,26 +71,26 @@ def test_acknowledged_records_survive_the_death_of_every_process(durable, topic)
 
 
 @pytest.mark.parametrize("crash", [True, False], ids=["SIGKILL", "stop"])
-def test_topics_configs_and_ids_survive(durable, topic, crash) -> None:
-    with WireClient(durable.port) as client:
+def test_topics_configs_and_ids_survive(own_broker, topic, crash) -> None:
+    with WireClient(own_broker.port) as client:
         create_topic(client, topic, 3, {"retention.ms": 1234567})
         produce(client, topic, 2, record_batch([b"kept"], timestamp_ms=time.time_ns() // 1_000_000))
-    before = durable.command("topic", "describe", topic).stdout
+    before = own_broker.command("topic", "describe", topic).stdout
     assert topic in before
     if crash:
-        crash_and_restart(durable)
+        crash_and_restart(own_broker)
     else:
-        durable.stop()
-        durable.start()
-    assert durable.command("topic", "describe", topic).stdout == before
-    with WireClient(durable.port) as client:
+        own_broker.stop()
+        own_broker.start()
+    assert own_broker.command("topic", "describe", topic).stdout == before
+    with WireClient(own_broker.port) as client:
         assert values(client, topic, 2) == [b"kept"]
         assert topic.encode() in client.call(METADATA, 4, metadata_body([topic]))
 
 
-def test_producer_state_survives(durable, topic) -> None:
+def test_producer_state_survives(own_broker, topic) -> None:
     """After a crash a repeated batch is recognised, and a new producer id is really new."""
-    with WireClient(durable.port) as client:
+    with WireClient(own_broker.port) as client:
         create_topic(client, topic)
         producer_id, epoch = init_producer_id(client)
         now_ms = time.time_ns() // 1_000_000  # producers whose records are a day old expire
@@ -114,8 +106,8 @@ def test_producer_state_survives(durable, topic) -> None:
 
         for number in range(5):
             assert produce(client, topic, 0, batch(number))[2:] == (0, number)
-    crash_and_restart(durable)
-    with WireClient(durable.port) as client:
+    crash_and_restart(own_broker)
+    with WireClient(own_broker.port) as client:
         assert produce(client, topic, 0, batch(4))[2:] == (0, 4)
         assert list_offset(client, topic, 0) == (0, 5)
         assert produce(client, topic, 0, batch(7)).error_code == OUT_OF_ORDER_SEQUENCE
@@ -153,48 +145,48 @@ TAILS = {
 }
 
 
-def test_a_torn_tail_is_cut_to_the_whole_batches(durable, topic) -> None:
+def test_a_torn_tail_is_cut_to_the_whole_batches(own_broker, topic) -> None:
     """Each partition has a tail of its own kind, so that one restart shows them all."""
     written = [b"%d" % n + b"0" * 99 for n in range(10)]
-    with WireClient(durable.port) as client:
+    with WireClient(own_broker.port) as client:
         create_topic(client, topic, len(TAILS))
         for partition in range(len(TAILS)):
             for value in written:
                 assert produce(client, topic, partition, record_batch([value])).error_code == 0
-    durable.kill_everything()
+    own_broker.kill_everything()
     for partition, kind in enumerate(TAILS):
-        damage_tail(durable.data_dir / f"{topic}-{partition}" / FIRST_SEGMENT, kind)
-    durable.start()
-    with WireClient(durable.port) as client:
+        damage_tail(own_broker.data_dir / f"{topic}-{partition}" / FIRST_SEGMENT, kind)
+    own_broker.start()
+    with WireClient(own_broker.port) as client:
         for partition, (kind, whole) in enumerate(TAILS.items()):
             assert values(client, topic, partition) == written[:whole], kind
             assert produce(client, topic, partition, record_batch([b"next"])).base_offset == whole, kind
             assert values(client, topic, partition) == [*written[:whole], b"next"], kind
 
 
-def test_the_leftovers_of_a_crash_are_removed_by_the_next_start(durable) -> None:
+def test_the_leftovers_of_a_crash_are_removed_by_the_next_start(own_broker) -> None:
     """By any start on this machine: that of a broker of another test may be the next one."""
-    made = durable.shared_memory()
+    made = own_broker.shared_memory()
     assert made
-    durable.kill_everything()
-    durable.start()
+    own_broker.kill_everything()
+    own_broker.start()
     assert not any(Path(name).exists() for name in made)
 
 
-def test_a_partition_whose_directory_is_gone_goes_on_at_its_end(durable, topic) -> None:
+def test_a_partition_whose_directory_is_gone_goes_on_at_its_end(own_broker, topic) -> None:
     """The start reports it, and no offset of a consumer is reused for another record."""
-    with WireClient(durable.port) as client:
+    with WireClient(own_broker.port) as client:
         create_topic(client, topic, 2)
         for partition in range(2):
             produce(client, topic, partition, record_batch([b"x"] * 5))
-    durable.stop()
-    shutil.rmtree(durable.data_dir / f"{topic}-0")
-    begin = durable.log_bytes()
-    durable.start()
-    lines = [line for line in durable.log_since(begin) if " ERROR " in line]
+    own_broker.stop()
+    shutil.rmtree(own_broker.data_dir / f"{topic}-0")
+    begin = own_broker.log_bytes()
+    own_broker.start()
+    lines = [line for line in own_broker.log_since(begin) if " ERROR " in line]
     assert len(lines) == 1, lines
     assert f"{topic}-0: offsets 0 to 4 are lost" in lines[0]
-    with WireClient(durable.port) as client:
+    with WireClient(own_broker.port) as client:
         assert list_offset(client, topic, 0, EARLIEST) == (0, 5)
         assert produce(client, topic, 0, record_batch([b"y"])).base_offset == 5
         assert len(read_partition(client, topic, 1)) == 5

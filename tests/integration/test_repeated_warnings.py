@@ -3,7 +3,6 @@
 import struct
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,16 +16,10 @@ from tests.support.described_requests import ask
 from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient, request_frame
 
+OWN_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1}
+
 #: One line of a kind is logged in this time.
 INTERVAL_S = 10
-
-
-@pytest.fixture
-def quiet_broker(broker_directory: Path) -> Iterator[BrokerProcess]:
-    """Run a broker without other clients that make the log grow, with one processor to count in."""
-    broker = BrokerProcess(broker_directory, {"num.network.threads": 1, "num.io.threads": 1}).start()
-    yield broker
-    broker.stop()
 
 
 @pytest.fixture(scope="module")
@@ -48,22 +41,22 @@ def send_length(broker: BrokerProcess, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, -1, 0])
-def test_a_nonsensical_length_closes_and_says_so_once(quiet_broker: BrokerProcess, size: int) -> None:
-    position = quiet_broker.log_bytes()
-    send_length(quiet_broker, size)
-    wait_until(lambda: closing_lines(quiet_broker, position), "a log line")
-    assert len(closing_lines(quiet_broker, position)) == 1
-    assert f"size {size}:" in closing_lines(quiet_broker, position)[0]
+def test_a_nonsensical_length_closes_and_says_so_once(own_broker: BrokerProcess, size: int) -> None:
+    position = own_broker.log_bytes()
+    send_length(own_broker, size)
+    wait_until(lambda: closing_lines(own_broker, position), "a log line")
+    assert len(closing_lines(own_broker, position)) == 1
+    assert f"size {size}:" in closing_lines(own_broker, position)[0]
 
 
-def test_a_client_that_breaks_the_protocol_again_and_again_cannot_fill_the_log(quiet_broker: BrokerProcess) -> None:
-    position, begin = quiet_broker.log_bytes(), time.monotonic()
+def test_a_client_that_breaks_the_protocol_again_and_again_cannot_fill_the_log(own_broker: BrokerProcess) -> None:
+    position, begin = own_broker.log_bytes(), time.monotonic()
     for size in range(-300, -100):
-        send_length(quiet_broker, size)
-    send_length(quiet_broker, 3)
-    wait_until(lambda: "size 3:" in quiet_broker.log_text(), "the line of another kind")
+        send_length(own_broker, size)
+    send_length(own_broker, 3)
+    wait_until(lambda: "size 3:" in own_broker.log_text(), "the line of another kind")
     intervals = (time.monotonic() - begin) // INTERVAL_S
-    assert len([line for line in closing_lines(quiet_broker, position) if "size -" in line]) <= 1 + intervals
+    assert len([line for line in closing_lines(own_broker, position) if "size -" in line]) <= 1 + intervals
 
 
 def _close_with(broker: BrokerProcess, frame: bytes) -> None:
