@@ -89,6 +89,7 @@ def test_one_wheel_is_for_every_python(wheel: Path) -> None:
     assert re.fullmatch(r"rotunda_broker-[\d.]+-cp311-abi3-linux_\w+\.whl", wheel.name)
 
 
+@pytest.mark.usefixtures("builds_alone")
 def test_a_build_without_a_compiler_has_the_twins_alone(tmp_path: Path) -> None:
     environment = {**os.environ, "CC": "false"}
     subprocess.run(
