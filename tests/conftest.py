@@ -16,7 +16,7 @@ from tests.support.sampling import Sampling
 from tests.support.shared_kafka import SharedKafka, shared_kafka
 from tests.support.wire_client import WireClient
 
-#: Rooms of Java, of whole brokers and of what is made of them.
+#: Rooms of Java, of whole brokers and of packages.
 QUICK_LEAVES_OUT = {"spark", "compat", "integration", "packaging", "reliability", "upgrade"}
 
 # The time of an example, or of its generation, depends more on the machine than on the tested code.
@@ -27,13 +27,13 @@ hypothesis.settings.load_profile("any machine")
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
-    """Give a test more time while the machine has more to do."""
+    """Give a test more time on a busy machine."""
     return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=deadline_s(settings.timeout)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rotunda's own tests")
-    group.addoption("--quick", action="store_true", help="leave out what needs a broker, Java, a browser or Spark")
+    group.addoption("--quick", action="store_true", help="leave out tests of a broker, Java, a browser or Spark")
     group.addoption("--whole", action="store_true", help="run every case of tests that have a sample of them otherwise")
     group.addoption("--compat", action="store_true", help="run the tests of clients that are left out otherwise")
 

@@ -1,4 +1,4 @@
-"""The options of the suite: what `ops/test`, `ops/test --quick` and `ops/compat --tests` run."""
+"""The options of the suite: the tests of `ops/test`, `ops/test --quick` and `ops/compat --tests`."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def test_which_tests_run(options: tuple[str, ...], chosen: set[str]) -> None:
     assert {part for part, test in TESTS.items() if any(line.startswith(test) for line in lines)} == chosen
 
 
-def test_the_compat_command_passes_what_follows_to_pytest() -> None:
+def test_the_compat_command_passes_its_arguments_to_pytest() -> None:
     command = [sys.executable, "-m", "ops.compatibility", "--tests", "--collect-only", "-q", "tests/compat"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert "tests/compat/test_kafka_acls.py::test_kafka_acls_adds_lists_and_removes" in done.stdout

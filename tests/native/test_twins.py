@@ -10,7 +10,7 @@ import pytest
 from rotunda.broker import native
 
 REPOSITORY = Path(__file__).parents[2]
-#: `tests/protocol` has tests of the walk and the reader for both; these have what is built on them.
+#: Users of the walk and the reader, which `tests/protocol` tests in both forms.
 MODULES = (
     "cleaner/test_compaction.py",
     "log/test_validation_steps.py",
