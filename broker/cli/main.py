@@ -12,10 +12,12 @@ import errno
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from rotunda.broker.cli.options.acls import add_acl
 from rotunda.broker.cli.options.bench import add_bench
@@ -49,6 +51,11 @@ _INTERRUPTED_EXIT_CODE = 130
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 _EPILOG = """\
+examples:
+  rotunda start --daemon --wait
+  rotunda topic create orders --partitions 3
+  rotunda consume orders --follow
+
 exit codes: 0 ok, 1 failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use,
 5 data of a newer version. `rotunda COMMAND --help` describes a command.
 """
@@ -61,8 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Escape characters that the terminal's encoding lacks, rather than fail to print.
         sys.stdout.reconfigure(errors="backslashreplace")
     arguments = [_as_utf_8(each) for each in (sys.argv[1:] if arguments is None else arguments)]
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     try:
-        parsed = _parser(arguments).parse_args(arguments, argparse.Namespace(began_ns=began_ns))
+        parsed = _parser(arguments).parse_args(_asked(arguments), argparse.Namespace(began_ns=began_ns))
         module, function = parsed.run
         code: int = getattr(importlib.import_module(module), function)(parsed, os.environ)
         if sys.stdout is not None:
@@ -78,6 +87,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as failure:
         return _unwritable(failure)
     return code
+
+
+def _complete() -> None:
+    """Print the completions of the command line that the shell has put into the environment, and exit."""
+    import argcomplete  # noqa: PLC0415 - only for a shell's question
+
+    argcomplete.autocomplete(_parser(list(_COMMANDS)))
+
+
+def _asked(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the arguments with `rotunda` and `rotunda help [COMMAND ...]` as --help."""
+    if not arguments:
+        return ["--help"]
+    return [*arguments[1:], "--help"] if arguments[0] == "help" else arguments
 
 
 def _as_utf_8(argument: str) -> str:
@@ -109,17 +132,45 @@ def _complain(failure: Exception, code: int) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors suggest the command that was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error, and exit. Raises SystemExit."""
+        found = _INVALID_CHOICE.fullmatch(message)
+        if found is not None:
+            from rotunda.broker.config.keys import did_you_mean  # noqa: PLC0415 - only for an error
+
+            name, known = found["name"], re.findall(r"[\w-]+", found["known"])
+            message = f"unknown {found['kind'].lower()} {name}{did_you_mean(name, known)}; see {self.prog} --help"
+        super().error(message)
+
+
+#: argparse quotes the choices up to Python 3.11.
+_INVALID_CHOICE = re.compile(r"argument (?P<kind>[A-Z]+): invalid choice: '(?P<name>.*)' \(choose from (?P<known>.*)\)")
+
+
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of a command line. Only the named commands' options are added, because each costs time."""
-    parser = argparse.ArgumentParser(prog="rotunda", description="A Kafka-compatible broker.", epilog=_EPILOG)
+    groups = [f"{group}:\n" + "\n".join(_line(name) for name in names) for group, names in _GROUPS.items()]
+    parser = _Parser(
+        prog="rotunda",
+        description="A Kafka-compatible broker.",
+        epilog="\n\n".join([*groups, _EPILOG]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", help="one of those below")
     for name, (module, function, text, add) in _COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text)
+        command = commands.add_parser(name, description=text)
         command.set_defaults(run=(module, function))
         if name in arguments:
             add(command)
     return parser
+
+
+def _line(name: str) -> str:
+    return f"  {name:<15}{_COMMANDS[name][2]}"
 
 
 class _Version(argparse.Action):
@@ -225,12 +276,23 @@ def _add_print_config(command: argparse.ArgumentParser) -> None:
     json_option(command)
 
 
+def _add_completion(command: argparse.ArgumentParser) -> None:
+    command.epilog = 'for example: eval "$(rotunda completion bash)" in ~/.bashrc'
+    command.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+
+
 def _add_print_unit(command: argparse.ArgumentParser) -> None:
     command.add_argument("--config", type=Path, metavar="FILE", help="the server.properties file")
     command.add_argument("--user", metavar="NAME", help="user that runs the broker (default: systemd's dynamic user)")
 
 
 _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
+    "completion": (
+        "rotunda.broker.cli.completion",
+        "run",
+        "print the code that completes commands and options in a shell",
+        _add_completion,
+    ),
     "start": (
         "rotunda.broker.cli.instance.start",
         "start",
@@ -319,4 +381,15 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         "list, describe, reset and delete consumer groups",
         add_group,
     ),
+}
+
+#: The commands as the help lists them.
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "run a broker": ("start", "stop", "status", "top", "reload"),
+    "records": ("produce", "consume"),
+    "topics and groups": ("topic", "group"),
+    "settings": ("config", "check-config", "print-config"),
+    "security": ("user", "acl", "quota", "tls", "doctor"),
+    "look and measure": ("requests", "report", "metrics", "bench"),
+    "deploy": ("print-unit", "mirror-config", "completion"),
 }

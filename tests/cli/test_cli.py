@@ -98,7 +98,47 @@ def test_a_killed_ephemeral_brokers_directory_goes_at_the_next_start(run_path: s
     assert command("stop", "--run-dir", run_path).returncode == 0
 
 
-def test_topics_from_the_command_line(run_path: str) -> None:
+@pytest.mark.parametrize("arguments", [(), ("help",), ("--help",)])
+def test_help_lists_every_command_once(arguments: tuple[str, ...]) -> None:
+    done = command(*arguments)
+    assert done.returncode == 0
+    for name in ("start", "topic", "completion", "mirror-config"):
+        assert len(re.findall(rf"^  {name} ", done.stdout, re.MULTILINE)) == 1
+
+
+def test_help_of_a_command() -> None:
+    assert command("help", "topic", "list").stdout == command("topic", "list", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("topc",), "unknown command topc (did you mean topic?); see rotunda --help"),
+        (("topic", "lsit"), "unknown action lsit (did you mean list?); see rotunda topic --help"),
+        (("zzz",), "unknown command zzz; see rotunda --help"),
+    ],
+)
+def test_a_misspelt_command(arguments: tuple[str, ...], error: str) -> None:
+    done = command(*arguments)
+    assert (done.returncode, done.stderr.splitlines()[-1].partition("error: ")[2]) == (2, error)
+
+
+def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    assert "rotunda" in command("completion", "bash").stdout
+    found = tmp_path / "completions"
+    line = "rotunda topic create --part"
+    command(
+        _ARGCOMPLETE="1", COMP_LINE=line, COMP_POINT=str(len(line)), _ARGCOMPLETE_STDOUT_FILENAME=str(found),
+    )  # fmt: skip
+    assert found.read_text().strip() == "--partitions"
+
+
+def test_reports_are_listed() -> None:
+    lines = command("report").stdout.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["REPORT", "rollup"]
+
+
+def test_topics_from_the_command_line(run_path: str, tmp_path: Path) -> None:
     start(run_path, "--ephemeral")
     where = ("--run-dir", run_path)
     made = command("topic", "create", "orders", "--partitions", "3", "--config", "retention.ms=60000", *where)
@@ -106,10 +146,20 @@ def test_topics_from_the_command_line(run_path: str) -> None:
     again = command("topic", "create", "orders", *where)
     assert again.returncode == 1
     assert again.stderr.startswith("rotunda: TOPIC_ALREADY_EXISTS: ")
-    assert json.loads(command("topic", "list", "--json", *where).stdout) == ["orders"]
+    fruit = tmp_path / "fruit"
+    fruit.write_text("apple\npear\n")
+    assert command("produce", "orders", "--file", str(fruit), *where).returncode == 0
+    [listed] = json.loads(command("topic", "list", "--json", *where).stdout)
+    size_bytes = listed.pop("size_bytes")
+    assert (listed, size_bytes > 0) == ({"name": "orders", "partitions": 3, "records": 2}, True)
+    assert command("topic", "list", *where).stdout.splitlines() == [
+        "TOPIC   PARTITIONS  RECORDS  SIZE",
+        f"orders           3        2  {size_bytes} B",
+    ]
     described = json.loads(command("topic", "describe", "orders", "--json", *where).stdout)
     assert described["configs"] == {"retention.ms": "60000"}
     assert [partition["partition"] for partition in described["partitions"]] == [0, 1, 2]
+    assert sum(partition["log_end_offset"] for partition in described["partitions"]) == 2
     assert "partition 2 leader=" in command("topic", "describe", "orders", *where).stdout
     assert command("topic", "delete", "orders", *where).stdout == "deleted topic orders\n"
     assert command("topic", "list", *where).stdout == ""
@@ -199,7 +249,6 @@ def test_data_of_a_newer_version_is_exit_code_5(run_path: str, tmp_path: Path) -
         ("group", "list", "--bootstrap", "localhost"),
         ("group", "reset-offsets", "g", "--all-topics", "--to-offset", "-1", "--bootstrap", "127.0.0.1:1"),
         ("dance",),
-        (),
     ],
 )
 def test_bad_usage_and_bad_configuration_are_exit_code_2(run_path: str, arguments: tuple[str, ...]) -> None:
@@ -298,4 +347,4 @@ def test_help_tells_what_json_holds(action: tuple[str, ...], documented: str) ->
 
 
 def test_the_version() -> None:
-    assert re.fullmatch(r"rotunda .+, follows Apache Kafka 4\.3\n", command("--version").stdout)
+    assert re.fullmatch(r"rotunda .+, follows Apache Kafka 4\.4\n", command("--version").stdout)

@@ -15,6 +15,8 @@ from pathlib import Path
 from rotunda.broker.errors import BootFailed, RotundaError
 from rotunda.broker.request_log.part_files import DIRECTORY
 from rotunda.broker.runtime import run_dir
+from rotunda.broker.status.report_jobs import report_jobs
+from rotunda.broker.text_table import aligned
 
 #: Below the data directory: results of jobs, each in a directory of its own, and the hourly tables.
 REPORTS, ROLLUPS = "reports", "rollups"
@@ -22,7 +24,13 @@ _NOT_RUNNING_EXIT_CODE = 3
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Run a job and return its exit code. Raises RotundaError when PySpark or the log is missing."""
+    """Run a job and return its exit code; without a name list the jobs.
+
+    Raises RotundaError when PySpark or the log is missing.
+    """
+    if parsed.name is None:
+        print("\n".join(aligned(("REPORT", "QUESTION"), [(name, job.question) for name, job in report_jobs().items()])))
+        return 0
     if find_spec("pyspark") is None:
         raise RotundaError("PySpark is not installed; install it with: pip install 'pyspark>=4,<5'")
     where = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

@@ -11,7 +11,7 @@ from rotunda.broker.cli.config import assignment
 from rotunda.broker.client.admin import topics
 from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.errors import UsageError
-from rotunda.broker.text_table import printable
+from rotunda.broker.text_table import aligned, printable
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
@@ -43,12 +43,12 @@ def _create(parsed: argparse.Namespace, configs: _Configs, client: BlockingClien
 
 
 def _list(parsed: argparse.Namespace, _: _Configs, client: BlockingClient) -> None:
-    names = topics.names(client)
+    listed = topics.list_topics(client)
     if parsed.json:
-        print(json.dumps(names))
-        return
-    for name in names:
-        print(name)
+        print(json.dumps([topic._asdict() for topic in listed], indent=1))
+    elif listed:
+        rows = [(printable(each.name), each.partitions, each.records, _size(each.size_bytes)) for each in listed]
+        print("\n".join(aligned(("TOPIC", "PARTITIONS", "RECORDS", "SIZE"), rows)))
 
 
 def _describe(parsed: argparse.Namespace, _: _Configs, client: BlockingClient) -> None:
@@ -64,6 +64,8 @@ def _describe(parsed: argparse.Namespace, _: _Configs, client: BlockingClient) -
         replicas = ",".join(map(str, partition.replicas))
         in_sync = ",".join(map(str, partition.in_sync))
         where = f"leader={partition.leader} replicas={replicas} in_sync={in_sync}"
+        if partition.log_end_offset is not None:
+            where += f" offsets={partition.log_start_offset}..{partition.log_end_offset}"
         print(f"  partition {partition.partition} {where}")
 
 
@@ -84,6 +86,17 @@ def _alter(parsed: argparse.Namespace, configs: _Configs, client: BlockingClient
     print(f"altered topic {parsed.name}")
     for name, old, new in changes:
         print(f"  {printable(name)}: {_value(old)} -> {_value(new)}" + (" (as before)" if old == new else ""))
+
+
+def _size(size_bytes: int | None) -> str | None:
+    if size_bytes is None:
+        return None
+    size = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
 
 
 def _value(value: str | int | None) -> str:

@@ -62,7 +62,12 @@ _CHANGED_JSON = """\
 """
 _TOPIC_JSON = """\
 --json prints an object: name, topic_id, internal, configs {key: value} of the topic's own settings,
-  partitions [{partition, leader, replicas, in_sync}]
+  partitions [{partition, leader, replicas, in_sync, log_start_offset, log_end_offset}]
+"""
+_TOPICS_JSON = """\
+RECORDS counts offsets: records that compaction removed, and those of transactions, count too. "-" and null are unknown.
+
+--json prints an array of objects: name, partitions, records, size_bytes
 """
 
 
@@ -132,7 +137,7 @@ def add_report(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda report`; arguments after the job's name are the job's."""
     run_dir_option(command)
     command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory, without a broker")
-    command.add_argument("name", metavar="NAME", help="the report; an unknown name lists all")
+    command.add_argument("name", nargs="?", metavar="NAME", help="the report; without it all reports are listed")
     command.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="...", help="options of the report; see NAME --help"
     )
@@ -340,7 +345,7 @@ _CONFIG_ACTIONS = {
 
 _TOPIC_ACTIONS = {
     "create": Action("create a topic", _create_topic),
-    "list": Action("list the names of all topics", json_option, "--json prints an array of names\n"),
+    "list": Action("list all topics with their partitions, records and size", json_option, _TOPICS_JSON),
     "describe": Action("show a topic's partitions and configuration", _describe_topic, _TOPIC_JSON),
     "alter": Action("change a topic's settings or number of partitions", _alter_topic, _ALTER_JSON),
     "delete": Action("delete a topic and its records", _topic_name),

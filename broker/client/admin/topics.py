@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from rotunda.broker.client.admin import settings
+from rotunda.broker.client.admin import offsets, settings
 from rotunda.broker.client.admin.settings import Resource
 from rotunda.broker.client.network.blocking_client import check
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
+    from rotunda.broker.client.admin.offsets import Bounds
     from rotunda.broker.client.network.blocking_client import BlockingClient
 
 _METADATA_VERSION = 12
 _CREATE_VERSION = 7
 _DELETE_VERSION = 6
 _PARTITIONS_VERSION = 3
+_LOG_DIRS_VERSION = 4
 
 
 class Partition(NamedTuple):
@@ -27,6 +32,18 @@ class Partition(NamedTuple):
     leader: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    #: None when the broker does not return offsets to this user.
+    log_start_offset: int | None
+    log_end_offset: int | None
+
+
+class ListedTopic(NamedTuple):
+    """A topic of a list; None is unknown. `records` counts offsets, so it includes deleted ones of compacted topics."""
+
+    name: str
+    partitions: int
+    records: int | None
+    size_bytes: int | None
 
 
 class Topic(NamedTuple):
@@ -97,23 +114,52 @@ def names(client: BlockingClient) -> list[str]:
     return sorted(str(topic.name) for topic in _metadata(client, None).topics)
 
 
+def list_topics(client: BlockingClient) -> list[ListedTopic]:
+    """Return all topics, sorted by name."""
+    counts = {str(topic.name): len(topic.partitions) for topic in _metadata(client, None).topics}
+    bounds = _bounds(client, [TopicPartition(name, each) for name, count in counts.items() for each in range(count)])
+    records: Counter[str] = Counter()
+    for partition, (start, _, end) in bounds.items():
+        records[partition.topic] += end - start
+    sizes = _sizes(client)
+    known = {partition.topic for partition in bounds}
+    return [
+        ListedTopic(name, count, records[name] if name in known else None, sizes.get(name))
+        for name, count in sorted(counts.items())
+    ]
+
+
 def describe(client: BlockingClient, name: str) -> Topic:
     """Return a topic's description. Raises ApiError if it does not exist."""
     found = _metadata(client, [{"name": name}]).topics[0]
     check(found)
-    partitions = tuple(
-        sorted(
-            Partition(
-                int(each.partition_index),
-                int(each.leader_id),
-                tuple(each.replica_nodes),
-                tuple(each.isr_nodes),
-            )
-            for each in found.partitions
-        )
-    )
+    bounds = _bounds(client, [TopicPartition(name, int(each.partition_index)) for each in found.partitions])
+    partitions = []
+    for each in sorted(found.partitions, key=lambda partition: int(partition.partition_index)):
+        number = int(each.partition_index)
+        offsets_of = bounds.get(TopicPartition(name, number))
+        start, end = (None, None) if offsets_of is None else (offsets_of.start, offsets_of.end)
+        replicas, in_sync = tuple(each.replica_nodes), tuple(each.isr_nodes)
+        partitions.append(Partition(number, int(each.leader_id), replicas, in_sync, start, end))
     topic_id = str(UUID(bytes=found.topic_id)) if any(found.topic_id) else ""
-    return Topic(name, topic_id, bool(found.is_internal), partitions, _configs(client, name))
+    return Topic(name, topic_id, bool(found.is_internal), tuple(partitions), _configs(client, name))
+
+
+def _bounds(client: BlockingClient, partitions: list[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
+    """Return the bounds of partitions; none when the broker returns an error, such as missing rights."""
+    try:
+        return offsets.bounds(client, partitions)
+    except ApiError:
+        return {}
+
+
+def _sizes(client: BlockingClient) -> Mapping[str, int]:
+    """Return the size of each topic on disk in bytes; none without the right to describe the cluster."""
+    sizes: Counter[str] = Counter()
+    for directory in client.request(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}, _LOG_DIRS_VERSION, 1).results:
+        for topic in directory.topics:
+            sizes[str(topic.name)] += sum(int(each.partition_size) for each in topic.partitions)
+    return sizes
 
 
 def _metadata(client: BlockingClient, topics: list[dict[str, Any]] | None) -> Any:
