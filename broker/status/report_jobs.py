@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import ast
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rotunda.web.sources import JobFacts
@@ -19,18 +17,9 @@ if TYPE_CHECKING:
 
 def report_jobs() -> dict[str, JobFacts]:
     """Return the facts of each job, by its name."""
-    modules: dict[str, str] = import_module("rotunda.spark.jobs").JOBS
-    return {name: _facts(ast.parse(_source(module))) for name, module in modules.items()}
-
-
-def _source(module: str) -> str:
-    spec = find_spec(module)
-    return "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
-
-
-def _facts(tree: ast.Module) -> JobFacts:
-    paragraph = (ast.get_docstring(tree) or "").partition("\n\n")[0]
-    return JobFacts(" ".join(paragraph.split()), " ".join(_required(tree)))
+    jobs = import_module("rotunda.spark.jobs")
+    trees: dict[str, ast.Module] = {name: jobs.source_of(name) for name in jobs.JOBS}
+    return {name: JobFacts(jobs.question_of(tree), " ".join(_required(tree))) for name, tree in trees.items()}
 
 
 def _required(tree: ast.Module) -> Iterator[str]:

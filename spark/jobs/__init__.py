@@ -1,7 +1,13 @@
 """One file per report: a pure `transform` of data frames, and the job around it.
 
-`JOBS` lists them all, so that a command need not import the jobs that it does not run.
+`JOBS` lists them all, so that a command need not import the jobs that it does not run, nor PySpark.
 """
+
+from __future__ import annotations
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
 
 #: Module by name of the job.
 JOBS = {
@@ -21,3 +27,14 @@ JOBS = {
         "traffic",
     )
 }
+
+
+def source_of(name: str) -> ast.Module:
+    """Return the syntax tree of a job's file."""
+    spec = find_spec(JOBS[name])
+    return ast.parse("" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8"))
+
+
+def question_of(tree: ast.Module) -> str:
+    """Return the question that a job answers: the first paragraph of its docstring."""
+    return " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())

@@ -15,7 +15,6 @@ from pathlib import Path
 from rotunda.broker.errors import BootFailed, RotundaError
 from rotunda.broker.request_log.part_files import DIRECTORY
 from rotunda.broker.runtime import run_dir
-from rotunda.broker.status.report_jobs import report_jobs
 from rotunda.broker.text_table import aligned
 
 #: Below the data directory: results of jobs, each in a directory of its own, and the hourly tables.
@@ -29,7 +28,9 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     Raises RotundaError when PySpark or the log is missing.
     """
     if parsed.name is None:
-        print("\n".join(aligned(("REPORT", "QUESTION"), [(name, job.question) for name, job in report_jobs().items()])))
+        jobs = import_module("rotunda.spark.jobs")
+        rows = [(name, jobs.question_of(jobs.source_of(name))) for name in jobs.JOBS]
+        print("\n".join(aligned(("REPORT", "QUESTION"), rows)))
         return 0
     if find_spec("pyspark") is None:
         raise RotundaError("PySpark is not installed; install it with: pip install 'pyspark>=4,<5'")
