@@ -25,10 +25,9 @@ NOT_SERVED: Mapping[str, str] = MappingProxyType(
             "client metrics (KIP-714): they have no receiver; as in a Kafka without a plugin for them, clients are "
             "not asked to push"
         ): "GetTelemetrySubscriptions PushTelemetry",
-        "share groups (KIP-932) are not supported; clients use consumer groups by default": (
-            "ShareGroupHeartbeat ShareGroupDescribe InitializeShareGroupState "
-            "ReadShareGroupState WriteShareGroupState DeleteShareGroupState ReadShareGroupStateSummary "
-            "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets"
+        "between Kafka's brokers, for the state of share groups: here processes of the broker change it": (
+            "InitializeShareGroupState ReadShareGroupState WriteShareGroupState DeleteShareGroupState "
+            "ReadShareGroupStateSummary"
         ),
         "no quorum, so no voters to change": "AddRaftVoter RemoveRaftVoter",
         "streams groups (KIP-1071) are not supported; Kafka Streams uses the classic protocol by default": (

@@ -24,6 +24,7 @@ from rotunda.broker.apis.groups.consumer_group_describe import handle_consumer_g
 from rotunda.broker.apis.groups.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from rotunda.broker.apis.groups.delete_groups import handle_delete_groups
 from rotunda.broker.apis.groups.describe_groups import handle_describe_groups
+from rotunda.broker.apis.groups.describe_share_group_offsets import handle_describe_share_group_offsets
 from rotunda.broker.apis.groups.find_coordinator import handle_find_coordinator
 from rotunda.broker.apis.groups.heartbeat import handle_heartbeat
 from rotunda.broker.apis.groups.join_group import handle_join_group
@@ -33,6 +34,12 @@ from rotunda.broker.apis.groups.offset_commit import handle_offset_commit
 from rotunda.broker.apis.groups.offset_delete import handle_offset_delete
 from rotunda.broker.apis.groups.offset_fetch import handle_offset_fetch
 from rotunda.broker.apis.groups.share_acknowledge import handle_share_acknowledge
+from rotunda.broker.apis.groups.share_group_describe import handle_share_group_describe
+from rotunda.broker.apis.groups.share_group_heartbeat import handle_share_group_heartbeat
+from rotunda.broker.apis.groups.share_group_offsets import (
+    handle_alter_share_group_offsets,
+    handle_delete_share_group_offsets,
+)
 from rotunda.broker.apis.groups.sync_group import handle_sync_group
 from rotunda.broker.apis.guard import guarded
 from rotunda.broker.apis.not_served import describe_rows
@@ -122,9 +129,9 @@ _ONE_DIRECTORY = "to the only directory: no change; to any other: LOG_DIR_NOT_FO
 _QUOTAS = "an ip may be a host name; the quota of an unknown name has no effect, Kafka rejects it"
 _ONE_VOTER = "this broker as leader and only voter; offsets are numbers of metadata changes"
 _FEATURES = (
-    "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.4 (33) and, as in Kafka, "
-    "cannot be downgraded; the levels of eligible.leader.replicas.version, kraft.version and streams.version are "
-    "stored, without effect"
+    "transaction.version 0-2, group.version 0-1 and share.version 0-2; metadata.version is that of Kafka 4.4 (33) "
+    "and, as in Kafka, cannot be downgraded; the levels of eligible.leader.replicas.version, kraft.version and "
+    "streams.version are stored, without effect"
 )
 _NO_TIERS = "no remote storage: local offsets are the log's, tiered offsets are -1"
 _NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
@@ -133,7 +140,7 @@ _HAVE_SETTINGS = (
     "sent to clients)"
 )
 _KNOWN_SETTINGS = (
-    "settings that are not described are rejected: those of share and streams groups, and unknown names, which Kafka "
+    "settings that are not described are rejected: those of streams groups, and unknown names, which Kafka "
     "stores for plugins of a broker"
 )
 _REPLACES = (
@@ -148,6 +155,7 @@ _CONSUMER_GROUPS = (
     "uniform and range assignors; patterns of up to 2,000 RE2 instructions; online migration between this protocol "
     "and the classic one; rack ids are described, but do not affect assignments"
 )
+_SHARE_GROUPS = "the first response has the assignment, in Kafka the second one"
 _RESOURCES = "topics, the broker, its loggers, groups with settings, client metrics subscriptions"
 _PATTERNS = "patterns of up to 2,000 RE2 instructions; fewer with transactional ids of more than 500 bytes"
 
@@ -210,8 +218,13 @@ API_TABLE: tuple[Api, ...] = (
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
     _api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),
+    _api(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), handle_share_group_heartbeat, _SHARE_GROUPS),
+    _api(ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), handle_share_group_describe),
     _hot(ApiKey.SHARE_FETCH, (1, 2), 1, _SHARE_SESSIONS),
     _api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), handle_share_acknowledge),
+    _api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), handle_describe_share_group_offsets),
+    _api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), handle_alter_share_group_offsets),
+    _api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), handle_delete_share_group_offsets),
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in API_TABLE}

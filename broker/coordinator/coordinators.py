@@ -103,7 +103,9 @@ class Coordinators:
         #: The only feed to the request log's dataset groups: its ring has one writer.
         self.group_feed = GroupEventFeed(context, partitions.index)
         self.share_rpc = ShareStateRpc(tasks, self.locator)
-        self.groups = GroupCoordinator(self.locator, metadata, clock, self.timers, self.open_now, self.group_feed)
+        self.groups = GroupCoordinator(
+            self.locator, metadata, clock, self.timers, self.open_now, self.group_feed, self.share_rpc
+        )
         self.transaction_rpc = TransactionRpc(tasks, self.locator, partitions)
         self.transactions = TransactionCoordinator(
             self.locator, metadata, clock, self.timers, self.open_now, self.transaction_rpc

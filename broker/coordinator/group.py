@@ -1,8 +1,8 @@
 """The interface of all groups, and the requests and results of the classic protocol.
 
-Pure; used by the group coordinator and by the APIs. There are two kinds: classic groups, whose leader assigns the
-partitions, and consumer groups (KIP-848), whose coordinator does. Errors are Kafka's codes as numbers, 0 for none: they
-are checked for every commit.
+Pure; used by the group coordinator and by the APIs. There are three kinds: classic groups, whose leader assigns the
+partitions, consumer groups (KIP-848), whose coordinator does, and share groups (KIP-932), whose members share
+partitions. Errors are Kafka's codes as numbers, 0 for none: they are checked for every commit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 
 #: The protocol type of consumers, for both kinds of group.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -24,13 +25,13 @@ NO_MEMBER: Final = ""
 
 
 class Group(Protocol):
-    """A group of either kind."""
+    """A group of any kind."""
 
     group_id: str
 
     @property
     def generation(self) -> int:
-        """The generation of a classic group, the epoch of a consumer group."""
+        """The generation of a classic group, the epoch of another group."""
 
     @property
     def members(self) -> Mapping[str, object]:
@@ -38,7 +39,11 @@ class Group(Protocol):
 
     @property
     def kind(self) -> str:
-        """`CLASSIC` or `CONSUMER`, as ListGroups names it."""
+        """`CLASSIC`, `CONSUMER` or `SHARE`, as ListGroups names it."""
+
+    @property
+    def expires(self) -> bool:
+        """Whether the group is deleted when it has neither members nor offsets."""
 
     @property
     def protocol_type(self) -> str | None:

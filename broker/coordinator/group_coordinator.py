@@ -1,7 +1,7 @@
 """The group coordinator: maps each group to its partition, and to the protocol of its kind.
 
 Runs in handler processes, each for the groups that hash to its partitions of `__consumer_offsets`. Must not know how
-groups work: see `classic` and `consumer`.
+groups work: see `classic`, `consumer` and `share`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rotunda.broker.coordinator.consumer.topic_patterns import TopicPatterns
 from rotunda.broker.coordinator.group import (
     CLASSIC,
     CONSUMER,
+    SHARE,
     Group,
     JoinAnswer,
     JoinRequest,
@@ -35,6 +36,9 @@ from rotunda.broker.coordinator.group_shard import GroupShard
 from rotunda.broker.coordinator.offsets.offset_expiration import OffsetExpiration
 from rotunda.broker.coordinator.offsets.offset_records import OFFSET_TABLE
 from rotunda.broker.coordinator.records import RecordTable
+from rotunda.broker.coordinator.share.protocol import ShareProtocol
+from rotunda.broker.coordinator.share.replay import SHARE_TABLE
+from rotunda.broker.coordinator.share.states import ShareEnvironment, ShareStates
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
 OpenNow = Callable[[str, int], "OwnedPartition | None"]
 
 #: The record types of `__consumer_offsets`; add a table for another kind of group.
-RECORDS: Final = RecordTable[GroupShard](OFFSET_TABLE, CLASSIC_TABLE, CONSUMER_TABLE)
+RECORDS: Final = RecordTable[GroupShard](OFFSET_TABLE, CLASSIC_TABLE, CONSUMER_TABLE, SHARE_TABLE)
 
 _MOST_REMEMBERED: Final = 8192
 
@@ -87,6 +91,7 @@ class GroupCoordinator:
         timers: Timers,
         open_now: OpenNow,
         events: GroupEvents,
+        share_states: ShareStates,
     ) -> None:
         self._locator = locator
         self._metadata = metadata
@@ -100,8 +105,16 @@ class GroupCoordinator:
         cluster = Cluster(metadata, lambda: metadata.broker_config, metadata.group_configs, clock.wall_ms)
         self.topic_patterns = TopicPatterns(metadata, metadata.authorizer, clock.monotonic_ns)
         self.consumers = ConsumerProtocol(cluster, timers, self.classic.adopt, events)
+        environment = ShareEnvironment(
+            metadata, lambda: metadata.broker_config, metadata.share_group_config, clock.wall_ms
+        )
+        self.shares = ShareProtocol(environment, timers, share_states, events)
         #: By kind of group.
-        self.protocols: Mapping[str, GroupProtocol] = {CLASSIC: self.classic, CONSUMER: self.consumers}
+        self.protocols: Mapping[str, GroupProtocol] = {
+            CLASSIC: self.classic,
+            CONSUMER: self.consumers,
+            SHARE: self.shares,
+        }
 
     # ---- partitions ----------------------------------------------------------------------------------------------
 
@@ -177,7 +190,7 @@ class GroupCoordinator:
         """Handle a JoinGroup; the first one creates the group. Raises ApiError as `shard_of`."""
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
-        if group is not None and (group.kind == CLASSIC or not group.is_empty):
+        if group is not None and (group.kind != CONSUMER or not group.is_empty):
             self.protocols[group.kind].join(shard, group, request, answer)
         elif request.member_id:
             answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))

@@ -1,9 +1,10 @@
 """The cluster features with a level that admins may choose: supported levels and allowed changes.
 
 A feature's finalized level is the one that every process uses (KIP-584): `transaction.version` 2 is the transaction
-protocol of KIP-890, `group.version` 1 the consumer group protocol of KIP-848. `metadata.version` shows clients the
-Kafka release of the APIs (KIP-778); from `ADDRESS_RANGES_FROM` on ACLs may have ranges of addresses. Pure; the
-controller validates with it, and every process decodes the stored levels with it.
+protocol of KIP-890, `group.version` 1 the consumer group protocol of KIP-848, `share.version` 1 the share groups of
+KIP-932. `metadata.version` shows clients the Kafka release of the APIs (KIP-778); from `ADDRESS_RANGES_FROM` on ACLs
+may have ranges of addresses. Pure; the controller validates with it, and every process decodes the stored levels with
+it.
 """
 
 from __future__ import annotations
@@ -45,19 +46,14 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = MappingProxyType(
             Feature(GROUP_VERSION, least=0, greatest=1, default=1),
             # 3.3-IV3, the least that Kafka 4 can work at, to 4.4-IV2.
             Feature(METADATA_VERSION, least=7, greatest=33, default=33),
+            # 2 adds dead letters (KIP-1191).
+            Feature(SHARE_VERSION, least=0, greatest=2, default=2),
             Feature(TRANSACTION_VERSION, least=0, greatest=2, default=2),
             # Levels without effect: a partition has one replica, the metadata one writer, and streams groups are off.
             Feature("eligible.leader.replicas.version", least=0, greatest=1, default=0),
             Feature("kraft.version", least=0, greatest=1, default=0),
             Feature("streams.version", least=0, greatest=1, default=0),
         )
-    }
-)
-
-#: Features of Kafka that can only be off here, with the reason.
-_STAY_OFF: Mapping[str, str] = MappingProxyType(
-    {
-        SHARE_VERSION: "share groups are not built",
     }
 )
 
@@ -122,9 +118,6 @@ def _unsupported(update: FeatureUpdate) -> str | None:
         )
     if update.level < 0:
         return "A feature version cannot be less than 0."
-    reason = _STAY_OFF.get(update.name)
-    if reason is not None:
-        return f"This broker only supports version 0 of it: {reason}." if update.level else None
     feature = SUPPORTED_FEATURES.get(update.name)
     if feature is None:
         return f"This broker does not support this feature; it supports {', '.join(sorted(SUPPORTED_FEATURES))}."

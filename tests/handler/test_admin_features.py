@@ -17,6 +17,7 @@ DEFAULTS = {
     "group.version": 1,
     "kraft.version": 0,
     "metadata.version": 33,
+    "share.version": 2,
     "streams.version": 0,
     "transaction.version": 2,
 }
@@ -60,7 +61,7 @@ def test_a_feature_goes_down_and_up_and_every_process_knows(cluster: AdminCluste
         ("metadata.version", 34, UPGRADE, "only supports versions 7-33"),
         ("metadata.version", 6, UNSAFE, "only supports versions 7-33"),
         ("metadata.version", 32, UPGRADE, "Can't downgrade the version of this feature, which is 33"),
-        ("share.version", 1, UPGRADE, "only supports version 0 of it: share groups are not built"),
+        ("share.version", 3, UPGRADE, "only supports versions 0-2"),
         ("kraft.version", 2, UPGRADE, "only supports versions 0-1"),
         ("no.such.feature", 0, SAFE, "does not support this feature"),
     ],
@@ -108,6 +109,7 @@ def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
         "group.version": (0, 1),
         "kraft.version": (0, 1),
         "metadata.version": (7, 33),
+        "share.version": (0, 2),
         "streams.version": (0, 1),
         "transaction.version": (0, 2),
     }
@@ -115,6 +117,7 @@ def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
     assert {each.name: (each.max_version_level, each.min_version_level) for each in response.finalized_features} == {
         "group.version": (1, 1),
         "metadata.version": (33, 33),
+        "share.version": (2, 2),
         "transaction.version": (1, 1),
     }
 
@@ -129,10 +132,15 @@ def test_c10_older_clients_see_no_feature_minimum_of_zero_and_nobody_a_level_of_
             "group.version": least,
             "kraft.version": least,
             "metadata.version": 7,
+            "share.version": least,
             "streams.version": least,
             "transaction.version": least,
         }
-        assert {each.name for each in response.finalized_features} == {"group.version", "metadata.version"}
+        assert {each.name for each in response.finalized_features} == {
+            "group.version",
+            "metadata.version",
+            "share.version",
+        }
 
 
 def api_versions(cluster: AdminCluster, version: int) -> Any:
@@ -164,6 +172,6 @@ def test_the_metadata_version_does_not_go_down(cluster: AdminCluster, kind: int,
 
 def test_features_of_what_is_not_built_may_be_switched_off(cluster: AdminCluster) -> None:
     """A downgrade to an older release requests this; they are neither supported nor finalized, and nothing changes."""
-    off = [(name, 0, SAFE) for name in ("kraft.version", "share.version", "streams.version")]
+    off = [(name, 0, SAFE) for name in ("kraft.version", "streams.version")]
     assert update(cluster, *off, ("eligible.leader.replicas.version", 0, UNSAFE)).error_code == 0
     assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)

@@ -27,6 +27,7 @@ def test_partitions_are_those_that_a_request_asks_about() -> None:
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.OFFSET_DELETE,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.DESCRIBE_QUORUM,

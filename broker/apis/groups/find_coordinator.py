@@ -6,12 +6,13 @@ no client is sent to a coordinator that is not ready. The response for many keys
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.following import after
@@ -22,6 +23,12 @@ from rotunda.broker.security.acl.acls import ResourceType
 _RESOURCES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
 _FIRST_BATCHED_VERSION = 4
+#: The type of keys that are partitions of share groups, the first version with it, and its parts.
+_SHARE_PARTITION = 2
+_SHARE_VERSION = 6
+_PLACE_PARTS = 2
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+_PARTITION = re.compile(r"\d{1,10}", re.ASCII)
 
 #: Most time that a request waits for the internal topic. The client retries after COORDINATOR_NOT_AVAILABLE.
 CREATE_WAIT_MS = 5000
@@ -31,6 +38,8 @@ def handle_find_coordinator(request: Request, broker: BrokerContext, body: Any) 
     """Return the coordinator of each key; INVALID_REQUEST for an unsupported type of key."""
     key_type = body.key_type
     topic = _TOPICS.get(key_type)
+    if key_type == _SHARE_PARTITION and request.api_version >= _SHARE_VERSION:
+        return _share_partitions(request, broker, body)
     if topic is None:
         return _response(request, broker, body, ErrorCode.INVALID_REQUEST)
     if broker.metadata.authorizer is not None:
@@ -58,6 +67,34 @@ def _authorized(
         found, lambda response: _batched([*response["coordinators"], *refused])
     )
     return answer
+
+
+def _share_partitions(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work | Deferred:
+    """Return the coordinators of partitions of share groups; an error for each key of another form."""
+    if refusal := broker.access.refusal(request, ResourceType.CLUSTER):
+        return _response(request, broker, body, refusal)
+    keys = tuple(key for key in body.coordinator_keys if _is_share_partition(key))
+    invalid = [
+        {"key": key, **_coordinator(request, broker, ErrorCode.INVALID_REQUEST)}
+        for key in body.coordinator_keys
+        if not _is_share_partition(key)
+    ]
+    if not keys:
+        return _batched(invalid)
+    found = _found(request, broker, body.replaced(coordinator_keys=keys), SHARE_TOPIC)
+    answer: dict[str, Any] | Work | Deferred = after(
+        found, lambda response: _batched([*response["coordinators"], *invalid])
+    )
+    return answer
+
+
+def _is_share_partition(key: str) -> bool:
+    """Return whether a key is a group, the base64url of a topic id, and a partition, with colons between them."""
+    group_id, *place = key.rsplit(":", 2)
+    if not group_id or len(place) != _PLACE_PARTS:
+        return False
+    topic_id, partition = place
+    return _TOPIC_ID.fullmatch(topic_id) is not None and _PARTITION.fullmatch(partition) is not None
 
 
 def _found(request: Request, broker: BrokerContext, body: Any, topic: str) -> dict[str, Any] | Work | Deferred:

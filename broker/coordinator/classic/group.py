@@ -149,6 +149,7 @@ class ClassicGroup:
     """One group. ``members`` is in order of arrival; the first is the leader until it leaves."""
 
     kind = CLASSIC
+    expires = True
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

@@ -27,6 +27,7 @@ from rotunda.broker.coordinator.consumer.records import (
 )
 from rotunda.broker.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE
 from rotunda.broker.coordinator.group_memory import MEMBER_BYTES, protocols_bytes, texts_bytes
+from rotunda.broker.coordinator.member_sessions import MemberSession
 from rotunda.broker.coordinator.records import Record
 from rotunda.broker.protocol.error_codes import ErrorCode
 
@@ -41,11 +42,9 @@ Subscription = tuple[frozenset[str], str]
 
 
 @dataclass(slots=True)
-class Session:
-    """A coordinator's state of a member that is not in the log. It is created again after a load."""
+class Session(MemberSession):
+    """The session of a member of a consumer group."""
 
-    deadline_ns: int
-    timer: Timer | None = None
     #: Runs while a step of the member is due: to revoke partitions, to rejoin, to request its assignment.
     rebalance_timer: Timer | None = None
     #: The owned partitions last reported by the member, valid until the next report; None if never reported.
@@ -56,12 +55,19 @@ class Session:
     #: Then the next response repeats the member's assignment.
     must_tell: bool = False
 
+    def cancel(self) -> None:
+        """Cancel the timers."""
+        for timer in (self.timer, self.rebalance_timer):
+            if timer is not None:
+                timer.cancel()
+
 
 class ConsumerGroup:
     """One group; see `Group` for the common interface."""
 
     kind: Final = CONSUMER
     protocol_type: Final = CONSUMER_PROTOCOL_TYPE
+    expires: Final = True
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

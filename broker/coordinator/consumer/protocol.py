@@ -47,6 +47,7 @@ from rotunda.broker.coordinator.consumer.topic_patterns import Matches
 from rotunda.broker.coordinator.consumer.update import Environment, GroupUpdate
 from rotunda.broker.coordinator.coordinator_log import nobody_waits
 from rotunda.broker.coordinator.group import (
+    SHARE,
     Group,
     JoinAnswer,
     JoinRequest,
@@ -201,7 +202,7 @@ class ConsumerProtocol:
         if isinstance(found, ConsumerGroup):
             return found, []
         if request.member_epoch == JOIN_EPOCH:
-            if found is None or found.is_empty:
+            if found is None or (found.kind != SHARE and found.is_empty):
                 return ConsumerGroup(request.group_id), [] if found is None else found.tombstones()
             if isinstance(found, ClassicGroup) and self._cluster.config().group_consumer_migration_policy in UPGRADING:
                 group = upgraded(found, self._cluster.topics)

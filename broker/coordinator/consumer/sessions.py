@@ -1,6 +1,6 @@
 """Timeouts of KIP-848's consumer groups: session expiry, and rebalance timeouts of members with a pending step.
 
-Runs in handler processes. Heartbeats do not reset a session's timer: it checks the deadline when it fires.
+Runs in handler processes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from rotunda.broker.config.group_config import GROUP_CONFIGS, group_number
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup, Session
 from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 from rotunda.broker.coordinator.consumer.update import Environment
+from rotunda.broker.coordinator.member_sessions import Fence, MemberSessions
 
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.scheduling.timers import Timers
 
-#: Removes a member and continues the group: (partition, group, member id, why).
-Fence = Callable[["GroupShard", ConsumerGroup, str, str], None]
-
-_NS_PER_MS: Final = 1_000_000
 _HEARTBEAT_INTERVAL: Final = GROUP_CONFIGS["consumer.heartbeat.interval.ms"]
 _SESSION_TIMEOUT: Final = GROUP_CONFIGS["consumer.session.timeout.ms"]
 _ASSIGNMENT_INTERVAL: Final = GROUP_CONFIGS["consumer.assignment.interval.ms"]
@@ -55,29 +52,16 @@ class Cluster:
         group.assignment_interval_ms = group_number(_ASSIGNMENT_INTERVAL, configs, config)
 
 
-class Sessions:
-    """The sessions of the members of all groups of this process."""
+class Sessions(MemberSessions[ConsumerGroup]):
+    """The sessions of the members of all consumer groups of this process."""
 
-    def __init__(self, timers: Timers, fence: Fence) -> None:
-        self._timers = timers
-        self._fence = fence
-
-    def extend(self, group: ConsumerGroup, session: Session) -> None:
-        """Restart the session of a KIP-848 member. HOT."""
-        session.deadline_ns = self._timers.now_ns() + group.session_timeout_ms * _NS_PER_MS
+    def __init__(self, timers: Timers, fence: Fence[ConsumerGroup]) -> None:
+        super().__init__(timers, fence, Session)
 
     def report(self, shard: GroupShard, group: ConsumerGroup, member: ConsumerGroupMember) -> Session:
         """Restart the session of a member that has sent a request, and return it."""
-        session = group.sessions.get(member.member_id)
-        if session is None:
-            session = group.sessions[member.member_id] = Session(0)
         timeout_ms = group.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
-        session.deadline_ns = self._timers.now_ns() + timeout_ms * _NS_PER_MS
-        # After a change of protocol, the deadline may be before the timer's.
-        if session.timer is None or session.timer.deadline_ns > session.deadline_ns:
-            if session.timer is not None:
-                session.timer.cancel()
-            self._await_end(shard, group, member.member_id, session)
+        session: Session = self.restart(shard, group, member.member_id, timeout_ms)
         return session
 
     def demand(
@@ -108,25 +92,3 @@ class Sessions:
         if session is not None and session.rebalance_timer is not None:
             session.rebalance_timer.cancel()
             session.rebalance_timer = None
-
-    def drop_orphans(self, group: ConsumerGroup) -> None:
-        """Close the sessions of removed and replaced members."""
-        if len(group.sessions) <= len(group.members):
-            return
-        for member_id in group.sessions.keys() - group.members.keys():
-            session = group.sessions.pop(member_id)
-            for timer in (session.timer, session.rebalance_timer):
-                if timer is not None:
-                    timer.cancel()
-
-    def _await_end(self, shard: GroupShard, group: ConsumerGroup, member_id: str, session: Session) -> None:
-        def look() -> None:
-            session.timer = None
-            if group.sessions.get(member_id) is not session or not shard.is_open:
-                return
-            if session.deadline_ns > self._timers.now_ns():
-                self._await_end(shard, group, member_id, session)
-            else:
-                self._fence(shard, group, member_id, "session expired")
-
-        session.timer = self._timers.at_ns(session.deadline_ns, look)

@@ -93,7 +93,7 @@ class OffsetExpiration:
             expired += yield from expire_offsets(shard, group, (now_ms, retention_ms), pace)
             # The group may have changed since the last step.
             is_there = shard.is_open and shard.groups.get(group.group_id) is group
-            if is_there and group.is_empty and not shard.offsets.has_any(group.group_id):
+            if is_there and group.expires and group.is_empty and not shard.offsets.has_any(group.group_id):
                 logger.info("Deleting group %s: empty, no committed offsets", group.group_id)
                 del shard.groups[group.group_id]
                 shard.append(group.tombstones(), nobody_waits)

@@ -91,6 +91,20 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
             _of(_TOPIC, Operation.CREATE, "each topic to be created", "TOPIC_AUTHORIZATION_FAILED without both"),
             _MAY_SEE_OPERATIONS,
         ),
+        ApiKey.SHARE_GROUP_HEARTBEAT: (
+            _group(Operation.READ),
+            _topics(Operation.DESCRIBE, "the whole request has the error if one is denied"),
+        ),
+        ApiKey.SHARE_GROUP_DESCRIBE: (
+            _of(_GROUP, Operation.DESCRIBE, "each group"),
+            _of(_TOPIC, Operation.DESCRIBE, "each topic of a member's assignment", "the group has the error"),
+        ),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (
+            _of(_GROUP, Operation.DESCRIBE, "each group"),
+            _topics(Operation.DESCRIBE, "left out where all topics are asked for"),
+        ),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: (_group(Operation.READ), _topics(Operation.READ)),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: (_group(Operation.DELETE), _topics(Operation.READ)),
         ApiKey.SHARE_FETCH: (_group(Operation.READ), _topics(Operation.READ)),
         ApiKey.SHARE_ACKNOWLEDGE: (_group(Operation.READ), _topics(Operation.READ)),
         ApiKey.OFFSET_COMMIT: (_group(Operation.READ), _topics(Operation.READ)),
@@ -101,6 +115,7 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
         ApiKey.FIND_COORDINATOR: (
             _of(_GROUP, Operation.DESCRIBE, "each group"),
             _of(_TRANSACTIONAL_ID, Operation.DESCRIBE, "each transactional id"),
+            _of(_CLUSTER, Operation.CLUSTER_ACTION, "the cluster", "for partitions of share groups"),
         ),
         ApiKey.JOIN_GROUP: (_guard(_group(Operation.READ)),),
         ApiKey.HEARTBEAT: (_guard(_group(Operation.READ)),),

@@ -1,0 +1,152 @@
+"""Share groups as librdkafka speaks them: members that share partitions, redelivery, lists, deletion, deaths."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import (
+    AcknowledgeType,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s, wait_until
+
+BROKER_SETTINGS = {"group.share.heartbeat.interval.ms": 100, "group.share.min.heartbeat.interval.ms": 100}
+
+Make = Callable[..., ShareConsumer]
+
+
+@pytest.fixture
+def members(broker: BrokerProcess) -> Iterator[Make]:
+    """Make share consumers, which are closed afterwards."""
+    made: list[ShareConsumer] = []
+
+    def make(group: str, *topics: str, **settings: Any) -> ShareConsumer:
+        config = {"bootstrap.servers": broker.bootstrap, "group.id": group}
+        member = ShareConsumer(config | {name.replace("_", "."): value for name, value in settings.items()})
+        member.subscribe(list(topics))
+        made.append(member)
+        return member
+
+    yield make
+    for member in made:
+        member.close()
+
+
+@pytest.fixture
+def group(admin: AdminClient) -> str:
+    """Return a group that no other test uses, which reads from the beginning."""
+    name = f"share-{uuid.uuid4().hex[:12]}"
+    reset = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, name, incremental_configs=[reset])
+    [done] = admin.incremental_alter_configs([resource]).values()
+    done.result(deadline_s())
+    return name
+
+
+@pytest.fixture
+def topic(admin: AdminClient, broker: BrokerProcess) -> str:
+    """Return a topic of 2 partitions with the numbers from 0 to 99."""
+    name = f"topic-{uuid.uuid4().hex[:12]}"
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(deadline_s())
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in range(100):
+        producer.produce(name, str(value).encode(), partition=value % 2)
+    assert producer.flush(deadline_s()) == 0
+    return name
+
+
+def read(members: list[ShareConsumer], count: int) -> list[list[int]]:
+    """Return the numbers that each member has read, once there are as many altogether."""
+    found: list[list[int]] = [[] for _ in members]
+
+    def have_enough() -> bool:
+        for member, values in zip(members, found, strict=True):
+            values += [int(message.value() or b"") for message in member.poll(0.2) if message.error() is None]
+        return sum(map(len, found)) >= count
+
+    wait_until(have_enough, f"{count} records to be read")
+    return found
+
+
+def test_members_share_the_records_of_a_topic(topic: str, group: str, members: Make) -> None:
+    made = [members(group, topic) for _ in range(3)]
+    found = read(made, 100)
+    assert sorted(value for values in found for value in values) == list(range(100))
+    for member in made:
+        assert set(member.commit_sync(deadline_s()).values()) <= {None}
+
+
+def test_a_released_record_is_delivered_again_and_a_rejected_one_is_not(topic: str, group: str, members: Make) -> None:
+    member = members(group, topic, share_acknowledgement_mode="explicit")
+    seen: list[int] = []
+
+    def have_seen_all() -> bool:
+        for message in member.poll(0.2):
+            value = int(message.value() or b"")
+            is_first = value not in seen
+            seen.append(value)
+            released = AcknowledgeType.RELEASE if value % 2 else AcknowledgeType.REJECT
+            member.acknowledge(message, released if is_first else AcknowledgeType.ACCEPT)
+        return len(seen) >= 150
+
+    wait_until(have_seen_all, "50 records to be delivered again")
+    assert sorted(seen) == sorted([*range(100), *range(1, 100, 2)])
+
+
+def test_deaths_of_handlers_lose_no_member_and_no_record(
+    topic: str, group: str, members: Make, broker: BrokerProcess
+) -> None:
+    member = members(group, topic)
+    read([member], 1)
+    broker.kill("handler")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"100", partition=0)
+    assert producer.flush(deadline_s()) == 0
+    found: set[int] = set()
+
+    def has_arrived() -> bool:
+        found.update(int(message.value() or b"") for message in member.poll(0.2) if message.error() is None)
+        return 100 in found
+
+    wait_until(has_arrived, "the record after the deaths")
+
+
+def test_a_group_is_deleted_when_its_members_have_left(
+    topic: str, group: str, members: Make, admin: AdminClient
+) -> None:
+    """S110."""
+    member = members(group, topic)
+    read([member], 1)
+    with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
+        admin.delete_consumer_groups([group])[group].result(deadline_s())
+    member.close()
+    admin.delete_consumer_groups([group])[group].result(deadline_s())
+    again = members(group, topic)
+    assert sum(map(len, read([again], 100))) == 100, "the deleted group has no state"
+
+
+def test_offsets_of_a_share_group_cannot_be_committed(
+    topic: str, group: str, members: Make, admin: AdminClient
+) -> None:
+    """S14."""
+    read([members(group, topic)], 1)
+    altered = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 5)])])
+    [partition] = altered[group].result(deadline_s()).topic_partitions
+    assert partition.error.name() == "GROUP_ID_NOT_FOUND"
