@@ -45,7 +45,11 @@ final class Main {
                     case "files" -> FileChecks.all();
                     case "filling" -> FileChecks.filling();
                     case "client" ->
-                            joined(RecordChecks.all(), GroupChecks.all(), TransactionChecks.all());
+                            joined(
+                                    RecordChecks.all(),
+                                    GroupChecks.all(),
+                                    ShareChecks.all(),
+                                    TransactionChecks.all());
                     case "admin" -> joined(AdminChecks.all(), CoordinatorAdminChecks.all());
                     case "streams" -> StreamsChecks.all();
                     default -> throw new IllegalArgumentException("no suite " + arguments[1]);

@@ -1,0 +1,270 @@
+"""ShareFetch and ShareAcknowledge by raw requests: sessions, redelivery, and the deaths of handlers."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+from confluent_kafka import Producer, TopicCollection
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from rotunda.broker.protocol.error_codes import ErrorCode
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s, wait_until
+from tests.support.feeds import random_seed
+from tests.support.share_consumer import ShareConsumer
+
+BROKER_SETTINGS = {
+    "num.io.threads": 2,
+    "process.restart.limit": 1000,
+    "group.share.min.record.lock.duration.ms": 1000,
+    "share.coordinator.snapshot.update.records.per.snapshot": 20,
+    "share.coordinator.state.topic.prune.interval.ms": 500,
+    "share.coordinator.cold.partition.snapshot.interval.ms": 500,
+}
+ACCEPT, RELEASE, RENEW = 1, 2, 4
+PARTITIONS = (0, 1)
+KILLS = 8
+
+Make = Callable[..., ShareConsumer]
+
+
+class Topic:
+    """A topic of two partitions, and its records."""
+
+    def __init__(self, broker: BrokerProcess, admin: AdminClient) -> None:
+        self.name = f"topic-{uuid.uuid4().hex[:12]}"
+        admin.create_topics([NewTopic(self.name, len(PARTITIONS), 1)])[self.name].result(deadline_s())
+        [found] = admin.describe_topics(TopicCollection([self.name])).values()
+        topic_id = found.result(deadline_s()).topic_id
+        halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+        self.id = b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "enable.idempotence": True})
+
+    def write(self, count: int, partition: int = 0) -> None:
+        """Append records as few batches."""
+        for number in range(count):
+            self._producer.produce(self.name, b"%d" % number, partition=partition)
+        assert self._producer.flush(deadline_s()) == 0
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess, admin: AdminClient) -> Topic:
+    return Topic(broker, admin)
+
+
+def configured(admin: AdminClient, **settings: object) -> str:
+    """Return a new group that reads from the beginning, with further settings."""
+    name = f"share-{uuid.uuid4().hex[:12]}"
+    values = {"share.auto.offset.reset": "earliest"} | {
+        f"share.{key.replace('_', '.')}": str(value) for key, value in settings.items()
+    }
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()]
+    [done] = admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.GROUP, name, incremental_configs=entries)]
+    ).values()
+    done.result(deadline_s())
+    return name
+
+
+@pytest.fixture
+def make(broker: BrokerProcess, topic: Topic) -> Iterator[Make]:
+    """Make members of a group, which has state for the topic."""
+    made: list[ShareConsumer] = []
+
+    def new(group: str) -> ShareConsumer:
+        made.append(ShareConsumer(broker.port, group, topic.id, PARTITIONS).join(topic.name))
+        return made[-1]
+
+    yield new
+    for each in made:
+        each.close()
+
+
+def first_of(consumer: ShareConsumer, partition: int = 0) -> tuple[int, int, int]:
+    """Fetch until a partition has given records; return their first range."""
+
+    def found() -> list[tuple[int, int, int]]:
+        got = consumer.fetch().get(partition)
+        return [] if got is None else got.acquired
+
+    return wait_until(found, "acquired records")[0]
+
+
+def test_an_epoch_out_of_order_is_rejected_and_a_closed_session_is_unknown(admin: AdminClient, make: Make) -> None:
+    member = make(configured(admin))
+    member.fetch(max_wait_ms=0)
+    wrong = member.fetch_raw(share_session_epoch=7)
+    assert (wrong.error_code, wrong.responses) == (ErrorCode.INVALID_SHARE_SESSION_EPOCH, ())
+    member.fetch(share_session_epoch=-1)
+    assert member.fetch_raw(share_session_epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    member.epoch = 0
+    opened = member.fetch_raw([(0, 0, 0, [ACCEPT])])
+    assert opened.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_waiting_fetch_is_woken_by_a_release(admin: AdminClient, make: Make, topic: Topic) -> None:
+    group = configured(admin)
+    holder, other = make(group), make(group)
+    topic.write(5)
+    assert first_of(holder) == (0, 4, 1)
+    other.fetch(max_wait_ms=0)
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(other.fetch, max_wait_ms=60_000)
+        assert holder.acknowledge([(0, 0, 4, [ACCEPT, RELEASE, RELEASE, ACCEPT, RELEASE])]) == {0: 0}
+        assert waiting.result(deadline_s())[0].acquired == [(1, 2, 2), (4, 4, 2)]
+
+
+def test_a_closed_connection_gives_its_records_back(admin: AdminClient, make: Make, topic: Topic) -> None:
+    group = configured(admin)
+    holder, other = make(group), make(group)
+    topic.write(5)
+    first_of(holder)
+    holder.close()
+    assert first_of(other) == (0, 4, 2)
+
+
+def test_a_lock_runs_out_unless_it_is_renewed(admin: AdminClient, make: Make, topic: Topic) -> None:
+    group = configured(admin, record_lock_duration_ms=1500)
+    holder, other = make(group), make(group)
+    topic.write(2)
+    first_of(holder)
+    stop = threading.Event()
+
+    def renew() -> None:
+        while not stop.wait(0.2):
+            limits = dict.fromkeys(("max_wait_ms", "min_bytes", "max_bytes", "max_records"), 0)
+            assert holder.fetch([(0, 0, 0, [RENEW])], is_renew_ack=True, **limits)[0].acknowledged == 0
+
+    with ThreadPoolExecutor(1) as executor:
+        renewing = executor.submit(renew)
+        assert first_of(other) == (1, 1, 2)
+        stop.set()
+        renewing.result(deadline_s())
+    assert holder.acknowledge([(0, 0, 0, [ACCEPT])]) == {0: 0}
+
+
+def test_acknowledgements_of_others_records_are_refused(admin: AdminClient, make: Make, topic: Topic) -> None:
+    group = configured(admin)
+    holder, other = make(group), make(group)
+    topic.write(5)
+    first_of(holder)
+    other.fetch(max_wait_ms=0)
+    assert other.acknowledge([(0, 0, 4, [ACCEPT])]) == {0: ErrorCode.INVALID_RECORD_STATE}
+    assert other.acknowledge([(0, 4, 3, [ACCEPT])]) == {0: ErrorCode.INVALID_REQUEST}
+    assert holder.fetch([(0, 0, 4, [9])], max_wait_ms=0)[0].acknowledged == ErrorCode.INVALID_REQUEST
+    assert holder.fetch([(0, 0, 4, [ACCEPT])], max_wait_ms=0)[0].acknowledged == 0
+
+
+def test_records_delivered_before_a_kill_are_not_skipped(
+    admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
+) -> None:
+    group = configured(admin, auto_offset_reset="latest")
+    topic.write(3)
+    member = make(group)
+    member.fetch(max_wait_ms=0)
+    topic.write(10)
+    assert first_of(member) == (3, 12, 1)
+    for handler in range(2):
+        broker.kill("handler", handler)
+    member.epoch = 0
+    wait_until(lambda: member.fetch_raw(max_wait_ms=0).error_code == 0, "a session")
+    member.fetch(share_session_epoch=-1)
+    assert first_of(member)[:2] == (3, 12)
+
+
+class Reader:
+    """A share consumer that acknowledges at random and survives every error."""
+
+    def __init__(self, broker: BrokerProcess, topic: Topic, group: str, seed: int, done: threading.Event) -> None:
+        self._broker, self._topic, self._group, self._done = broker, topic, group, done
+        self._random = random.Random(seed)
+        #: By partition and offset, the time at which its acceptance was confirmed.
+        self.accepted: dict[tuple[int, int], float] = {}
+        #: Accepted in a request without a response: it may have been applied.
+        self.unanswered: set[tuple[int, int]] = set()
+        #: With the times at which the fetches were sent.
+        self.delivered: list[tuple[int, int, float]] = []
+
+    def run(self) -> None:
+        while not self._done.is_set():
+            consumer = None
+            with suppress(AssertionError, OSError):
+                consumer = ShareConsumer(self._broker.port, self._group, self._topic.id, PARTITIONS)
+                self._read(consumer)
+            if consumer is not None:
+                consumer.close()
+
+    def _read(self, consumer: ShareConsumer) -> None:
+        pending: list[tuple[int, int, int, list[int]]] = []
+        while not self._done.is_set():
+            sent = time.monotonic()
+            got = consumer.fetch(pending, max_wait_ms=100, max_records=self._random.choice((1, 20, 500)))
+            now = time.monotonic()
+            for partition, *batch in pending:
+                if partition in got and got[partition].acknowledged == 0:
+                    accepted = self._accepted_in(partition, *batch)
+                    self.accepted |= dict.fromkeys(accepted, now)
+                    self.unanswered -= accepted
+            pending = []
+            for partition, each in got.items():
+                for first, last, _ in each.acquired:
+                    self.delivered += [(partition, offset, sent) for offset in range(first, last + 1)]
+                    if self._random.random() < 0.9:
+                        types = [ACCEPT if self._random.random() < 0.9 else RELEASE for _ in range(first, last + 1)]
+                        pending.append((partition, first, last, types))
+                        self.unanswered |= self._accepted_in(partition, first, last, types)
+
+    @staticmethod
+    def _accepted_in(partition: int, first: int, last: int, types: Sequence[int]) -> set[tuple[int, int]]:
+        return {(partition, offset) for offset in range(first, last + 1) if types[offset - first] == ACCEPT}
+
+
+def test_nothing_accepted_comes_again_and_nothing_is_lost_while_handlers_die(
+    admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
+) -> None:
+    seed = random_seed()
+    group = configured(admin, record_lock_duration_ms=1000, delivery_count_limit=10)
+    make(group).close()
+    done = threading.Event()
+    readers = [Reader(broker, topic, group, seed + number, done) for number in range(3)]
+    chance, written = random.Random(seed), 0
+    with ThreadPoolExecutor(len(readers)) as executor:
+        running = [executor.submit(reader.run) for reader in readers]
+        try:
+            for _ in range(KILLS):
+                for partition in PARTITIONS:
+                    topic.write(50, partition)
+                written += 50
+                broker.kill("handler", chance.randrange(2))
+            wanted = {(partition, offset) for partition in PARTITIONS for offset in range(written)}
+            wait_until(
+                lambda: wanted <= {key for reader in readers for key in {*reader.accepted, *reader.unanswered}},
+                f"all accepted (seed {seed})",
+            )
+        finally:
+            done.set()
+        for each in running:
+            each.result(deadline_s())
+    accepted: dict[tuple[int, int], float] = {}
+    for reader in readers:
+        for key, at in reader.accepted.items():
+            assert key not in accepted, f"{key} was accepted twice (seed {seed})"
+            accepted[key] = at
+    for reader in readers:
+        for partition, offset, sent in reader.delivered:
+            at = accepted.get((partition, offset), sent + 1)
+            assert sent < at, f"{partition}-{offset} came again (seed {seed})"
