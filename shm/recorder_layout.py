@@ -69,6 +69,11 @@ INJECTED_SHIFT = 8
 #: The bits of `throttled_by` below those.
 THROTTLED_BY_MASK = (1 << INJECTED_SHIFT) - 1
 
+#: The key of an event's dataset, and the datasets of events.
+DATASET = "dataset"
+GROUPS = "groups"
+CLIENT_METRICS = "client_metrics"
+
 #: The pseudo-event of a group's lag.
 LAG = "lag"
 

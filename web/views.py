@@ -69,6 +69,8 @@ class Views:
             "connections": now.totals.connections,
             "clients": [asdict(each) for each in now.clients],
             "left_out": now.clients_left_out,
+            "instances": [asdict(each) for each in now.client_instances],
+            "instances_left_out": now.client_instances_left_out,
             "quotas": [asdict(each) for each in now.quotas],
             "quotas_left_out": now.quotas_left_out,
             "recorded": reading.recent is not None,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.quotas.quota_manager import QuotaManager
     from rotunda.broker.scheduling.peer_tasks import TargetTasks
+    from rotunda.broker.telemetry.receiver import TelemetryReceiver
     from rotunda.shm.tables.client_hosts import ClientHosts
 
 
@@ -43,6 +44,8 @@ class BrokerContext:
     quotas: QuotaManager
     controller: ActiveController | None
     """None except in the controller."""
+    telemetry: TelemetryReceiver | None
+    """The receiver of client metrics; None without one, and in the controller."""
     apis: Sequence[tuple[int, int, int]]
     """(API key, oldest version, newest version) of the supported APIs."""
 

@@ -20,18 +20,14 @@ NOT_SERVED: Mapping[str, str] = MappingProxyType(
             "AlterPartition Envelope BrokerRegistration BrokerHeartbeat AllocateProducerIds ControllerRegistration "
             "AssignReplicasToDirs"
         ),
-        "the only broker of a cluster cannot leave it": "UnregisterBroker",
-        (
-            "client metrics (KIP-714): they have no receiver; as in a Kafka without a plugin for them, clients are "
-            "not asked to push"
-        ): "GetTelemetrySubscriptions PushTelemetry",
+        "the only broker of a cluster cannot leave it": "UnregisterBroker UnregisterController",
         "between Kafka's brokers, for the state of share groups: here processes of the broker change it": (
             "InitializeShareGroupState ReadShareGroupState WriteShareGroupState DeleteShareGroupState "
             "ReadShareGroupStateSummary"
         ),
         "no quorum, so no voters to change": "AddRaftVoter RemoveRaftVoter",
         "streams groups (KIP-1071) are not supported; Kafka Streams uses the classic protocol by default": (
-            "StreamsGroupHeartbeat StreamsGroupDescribe"
+            "StreamsGroupHeartbeat StreamsGroupDescribe StreamsGroupTopologyDescriptionUpdate"
         ),
     }
 )

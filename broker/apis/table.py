@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 from rotunda.broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
 from rotunda.broker.apis.acls.describe_acls import handle_describe_acls
 from rotunda.broker.apis.cluster.api_versions import handle_api_versions, is_api_versions_cacheable
+from rotunda.broker.apis.cluster.client_telemetry import (
+    handle_get_telemetry_subscriptions,
+    handle_push_telemetry,
+)
 from rotunda.broker.apis.cluster.describe_cluster import handle_describe_cluster
 from rotunda.broker.apis.cluster.describe_quorum import handle_describe_quorum
 from rotunda.broker.apis.cluster.update_features import handle_update_features
@@ -135,16 +139,13 @@ _FEATURES = (
 )
 _NO_TIERS = "no remote storage: local offsets are the log's, tiered offsets are -1"
 _NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
-_HAVE_SETTINGS = (
-    "topics, brokers, groups, loggers (levels, until the next start) and client metrics subscriptions (stored, not "
-    "sent to clients)"
-)
+_HAVE_SETTINGS = "topics, brokers, groups, loggers (levels, until the next start) and client metrics subscriptions"
 _KNOWN_SETTINGS = (
     "settings that are not described are rejected: those of streams groups, and unknown names, which Kafka "
     "stores for plugins of a broker"
 )
 _REPLACES = (
-    "topics, brokers, groups and client metrics subscriptions (stored, and sent to no client); as in Kafka, levels of "
+    "topics, brokers, groups and client metrics subscriptions; as in Kafka, levels of "
     f"loggers change by INCREMENTAL_ALTER_CONFIGS alone; {_KNOWN_SETTINGS}"
 )
 _CHANGES = f"{_HAVE_SETTINGS}; {_KNOWN_SETTINGS}"
@@ -156,6 +157,7 @@ _CONSUMER_GROUPS = (
     "and the classic one; rack ids are described, but do not affect assignments"
 )
 _SHARE_GROUPS = "the first response has the assignment, in Kafka the second one"
+_TELEMETRY = "advertised and served with client.telemetry.receiver.enable"
 _RESOURCES = "topics, the broker, its loggers, groups with settings, client metrics subscriptions"
 _PATTERNS = "patterns of up to 2,000 RE2 instructions; fewer with transactional ids of more than 500 bytes"
 
@@ -216,6 +218,8 @@ API_TABLE: tuple[Api, ...] = (
     _api(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions, _PATTERNS),
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), handle_consumer_group_heartbeat, _CONSUMER_GROUPS),
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
+    _api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), handle_get_telemetry_subscriptions, _TELEMETRY),
+    _api(ApiKey.PUSH_TELEMETRY, (0, 0), handle_push_telemetry, _TELEMETRY),
     _api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),
     _api(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), handle_share_group_heartbeat, _SHARE_GROUPS),
@@ -232,9 +236,14 @@ if len(APIS) != len(API_TABLE):
     raise RuntimeError("an api key is registered twice")
 
 
-def advertised() -> tuple[tuple[int, int, int], ...]:
+#: The APIs of client metrics.
+_OF_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+
+
+def advertised(*, has_telemetry: bool) -> tuple[tuple[int, int, int], ...]:
     """Return (api key, lowest, highest version) of every API, in the format of ApiVersions."""
-    return tuple((int(api.key), api.advertised_min, api.max_version) for api in API_TABLE)
+    served = (api for api in API_TABLE if has_telemetry or api.key not in _OF_TELEMETRY)
+    return tuple((int(api.key), api.advertised_min, api.max_version) for api in served)
 
 
 _PAGE_HEAD = """\

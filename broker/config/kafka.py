@@ -44,9 +44,8 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
             follower.fetch.last.tiered.offset.enable log.local.retention. log.remote.copy.lag. remote. rlmm.config.
             rsm.config.""",
         "Without an expected audience or issuer any is accepted": "sasl.oauthbearer.allow.unverified.",
-        "Metrics are at /metrics of the status page; clients' own are not collected": """
-            kafka.metrics. metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-            telemetry.max.bytes""",
+        "Metrics are at /metrics of the status page": """
+            kafka.metrics. metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms""",
         "Queues, buffers and caches differ from Kafka's; docs/limits.md lists their limits": """
             background.threads delete.records.purgatory.purge.interval.requests
             fetch.purgatory.purge.interval.requests group.coordinator.background.threads

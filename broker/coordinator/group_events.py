@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rotunda.shm.recorder_layout import DATASET, GROUPS
 from rotunda.shm.rings.recorder_rings import RecorderFeed, pack_text
 
 if TYPE_CHECKING:
@@ -103,10 +104,10 @@ class GroupEventFeed:
             self._feed.publish()
             self._bell.ring()
 
-    def send(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Push rows of the dataset groups without their constant columns; null columns may be omitted."""
+    def send(self, rows: Iterable[dict[str, Any]], dataset: str = GROUPS) -> None:
+        """Push rows of a dataset without their constant columns; null columns may be omitted."""
         for row in rows:
-            text = pack_text(_NOBODY, json.dumps({**row, "handler": self._target}).encode())
+            text = pack_text(_NOBODY, json.dumps({**row, "handler": self._target, DATASET: dataset}).encode())
             if not self._feed.try_push((0, b""), (1, b""), (1, text)):
                 self._feed.account.add("events_dropped", 1)
         self._feed.publish()

@@ -55,7 +55,14 @@ MOST_TRANSACTIONS: Final = 500
 _GROUPS_AT_ONCE: Final = 32
 
 #: The lists that are shortened when a snapshot does not fit.
-LISTS: Final = ("groups", "transactions")
+LISTS: Final = ("groups", "transactions", "client_metrics")
+
+#: Returns the entries of clients that push metrics, and the number of those left out.
+Clients = Callable[[], tuple[list[dict[str, Any]], int]]
+
+
+def _no_clients() -> tuple[list[dict[str, Any]], int]:
+    return [], 0
 
 
 class GroupStatusPublisher:
@@ -69,8 +76,9 @@ class GroupStatusPublisher:
         times: LagAges,
         begin: Callable[[Work], None],
         now_ns: Callable[[], int],
+        clients: Clients = _no_clients,
     ) -> None:
-        """Use ``begin`` to run a task in slices."""
+        """Use ``begin`` to run a task in slices; ``clients`` describes those that push metrics."""
         self._coordinators = coordinators
         self._partitions = partitions
         self._metadata = partitions.metadata
@@ -78,6 +86,7 @@ class GroupStatusPublisher:
         self._times = times
         self._begin = begin
         self._now_ns = now_ns
+        self._clients = clients
         self._next_ns = 0
         #: By kind of group: the function for its members and its specific fields.
         self._kinds: dict[str, Callable[[Any], dict[str, Any]]] = {CLASSIC: self._classic, CONSUMER: self._consumer}
@@ -118,13 +127,15 @@ class GroupStatusPublisher:
         self._times.end()
         yield
         transactions, transaction_states, others = self._transactions()
+        clients, other_clients = self._clients()
         return {
             "handler": self._partitions.index,
             "group_states": dict(states),
             "transaction_states": transaction_states,
             "groups": groups,
             "transactions": transactions,
-            "left_out": {"groups": left_out, "transactions": others},
+            "client_metrics": clients,
+            "left_out": {"groups": left_out, "transactions": others, "client_metrics": other_clients},
         }
 
     # ---- groups --------------------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ from rotunda.broker.partitions.log_maintenance import LogMaintenance
 from rotunda.broker.quotas.quota_manager import QuotaManager
 from rotunda.broker.scheduling.peer_tasks import TargetTasks
 from rotunda.broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
+from rotunda.broker.telemetry.receiver import TelemetryReceiver
+from rotunda.broker.telemetry.rows import metric_rows
+from rotunda.shm.recorder_layout import CLIENT_METRICS
 
 if TYPE_CHECKING:
     from rotunda.broker.handler.group_fast_path import CommitAnswers
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
     from rotunda.broker.scheduling.peer_tasks import TaskDone
+    from rotunda.broker.telemetry.instances import Instance
+    from rotunda.broker.telemetry.otlp import DataPoint
 
 
 logger = logging.getLogger(__name__)
@@ -135,13 +140,28 @@ def make_context(
         create_topics,
         QuotaManager(context.quota_tables, partitions.index, context.config, ListenerNames(context.listener_table)),
         controller,
-        advertised(),
+        _telemetry(context, partitions, coordinators),
+        advertised(has_telemetry=context.config.client_telemetry_receiver_enable),
     )
     register_group_tasks(broker)
     LogMaintenance(partitions.owned, tasks)
     if controller is not None:
         ControllerTasks(controller, tasks, slices)
     return broker
+
+
+def _telemetry(
+    context: ProcessContext, partitions: PartitionManager, coordinators: Coordinators
+) -> TelemetryReceiver | None:
+    """Return the receiver of client metrics of a handler, if they are received; each push goes to the request log."""
+    if not context.config.client_telemetry_receiver_enable or partitions.index == context.controller:
+        return None
+    feed = coordinators.group_feed
+
+    def record(instance: Instance, points: Sequence[DataPoint], wall_ms: int) -> None:
+        feed.send(metric_rows(instance, points, wall_ms), CLIENT_METRICS)
+
+    return TelemetryReceiver(partitions.metadata, context.client_hosts, partitions.clock, record)
 
 
 def _nobody_waits(error: int, answer: bytes) -> None:

@@ -39,6 +39,7 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.runtime.child_process import FaultLimit, Role
 from rotunda.broker.runtime.garbage import GarbageSearch, paused_search
 from rotunda.broker.server_log.log_setup import report_held_back
+from rotunda.broker.telemetry.status import describe_instances
 from rotunda.shm.storage import StorageState
 from rotunda.shm.tables.snapshot_buffer import SnapshotWriter
 
@@ -127,9 +128,15 @@ def _group_publishers(context: ProcessContext, handler: RequestHandler) -> list[
     snapshots, coordinators = context.snapshot_segment, broker.coordinators
     writer = SnapshotWriter(snapshots.of_handler(index)), snapshots.wants
     begin, now_ns = handler.slices.begin_own, clock.monotonic_ns
-    snapshot = GroupStatusPublisher(coordinators, broker.partitions, writer, snapshot_times, begin, now_ns)
+    ends = writer, snapshot_times, begin, now_ns
+    telemetry = broker.telemetry
+    if telemetry is None:
+        snapshot = GroupStatusPublisher(coordinators, broker.partitions, *ends)
+    else:
+        clients = partial(describe_instances, telemetry.instances)
+        snapshot = GroupStatusPublisher(coordinators, broker.partitions, *ends, clients)
     lags = GroupLags(coordinators.groups, broker.metadata, table, coordinators.group_feed, lag_times, clock)
-    return [snapshot.turn, lags.turn]
+    return [snapshot.turn, lags.turn, *([] if telemetry is None else [telemetry.forget_gone])]
 
 
 def boot(

@@ -259,6 +259,7 @@ class RequestHandler:
             "requests_dropped": self._poison.count,
             **self.turns.counters(),
             **self._coordinators.counters(),
+            **({} if self.broker.telemetry is None else self.broker.telemetry.counters()),
         }
 
     def gauges(self) -> dict[str, int]:
@@ -273,6 +274,7 @@ class RequestHandler:
             "producer_ids": self._partitions.log_manager.producer_ids,
             "settings_bytes": 0 if self._controller is None else self._controller.controller.settings_bytes,
             **self._coordinators.gauges(),
+            **({} if self.broker.telemetry is None else self.broker.telemetry.gauges()),
         }
 
     def commit(self) -> None:

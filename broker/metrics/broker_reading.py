@@ -72,7 +72,8 @@ class Names(NamedTuple):
 class BrokerReading:
     """All values at one time. `snapshots` by handler has only those that are up to date.
 
-    `per_partition`: whether each partition is wanted in addition to the sums.
+    `per_partition`: whether each partition is wanted in addition to the sums; `per_client`: whether the metrics that
+    clients push are.
     """
 
     version: str
@@ -89,6 +90,7 @@ class BrokerReading:
     processors: int
     handlers: int
     per_partition: bool
+    per_client: bool
     storage: StorageReading
     quotas: Sequence[ClientUse]
 
@@ -122,6 +124,7 @@ class BrokerReader:
         clocks: tuple[Callable[[], int], Callable[[], int]],
         *,
         per_partition: bool = False,
+        per_client: bool = False,
     ) -> None:
         """Set up with `clocks`, functions that return the monotonic time in ns and the wall-clock time in ms."""
         self._segments = segments
@@ -130,6 +133,7 @@ class BrokerReader:
         self.topics = topics
         self._monotonic_ns, self._wall_ms = clocks
         self._per_partition = per_partition
+        self._per_client = per_client
         snapshots = segments.snapshots
         #: Where a caller publishes that it is reading.
         self.wants = snapshots.wants
@@ -162,6 +166,7 @@ class BrokerReader:
             processors=control.broker_words.processors,
             handlers=control.broker_words.handlers,
             per_partition=self._per_partition,
+            per_client=self._per_client,
             storage=control.storage(),
             quotas=clients_use(self._segments.quotas, now_ns // 1_000_000),
         )

@@ -275,6 +275,26 @@ QUOTA_METRICS = (
     ),
 )
 
+CLIENT_METRICS = (
+    Metric(
+        "client_metric",
+        GAUGE,
+        "the client's",
+        "Latest value of a metric that a client pushes.",
+        "Only with metrics.per.client. Of a delta the sum since the instance is known, of a histogram the sum of its "
+        "values. At most 2,000 of each handler.",
+        keys=("instance", "client_id", "metric", "attributes"),
+    ),
+    Metric(
+        "client_instances_left_out",
+        GAUGE,
+        "instances",
+        "Client instances of a handler left out of its snapshot.",
+        "Those that pushed longest ago, beyond 2,000 values.",
+        keys=("handler",),
+    ),
+)
+
 REQUEST_LOG_METRICS = (
     Metric(
         "request_log_rows_total",
@@ -301,5 +321,6 @@ DERIVED: dict[str, tuple[Metric, ...]] = {
     "topics": TOPIC_METRICS,
     "groups and transactions": GROUP_METRICS,
     "quotas of clients": QUOTA_METRICS,
+    "metrics of clients": CLIENT_METRICS,
     "request log": REQUEST_LOG_METRICS,
 }

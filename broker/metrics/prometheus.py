@@ -2,8 +2,8 @@
 
 Names are an interface: dashboards rely on them. They have one prefix, base units, and the suffix `_total` for counters.
 Unknown values are absent. Sums over partitions are the default; a series for each partition is optional. No label has a
-value that clients can choose freely, except for group ids, the names of their software, and ids of clients that have a
-quota; each of these has a maximum number.
+value that clients can choose freely, except for group ids, the names of their software, ids of clients that have a
+quota, and the metrics that clients push; each of these has a maximum number.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def render(reading: BrokerReading, *, per_partition: bool = False) -> str:
     _add_groups(families, reading, per_partition=per_partition)
     _add_transactions(families, reading)
     _add_quotas(families, reading)
+    if reading.per_client:
+        _add_client_metrics(families, reading)
     for outcome in ROW_OUTCOMES:
         families.add("request_log_rows_total", reading.request_log[f"rows_{outcome}"], outcome=outcome)
     dropped = reading.request_log["rows_dropped"] + reading.request_log["events_dropped"]
@@ -309,6 +311,16 @@ def _add_groups(families: _Families, reading: BrokerReading, *, per_partition: b
         for state, count in states.items():
             kind, _, name = state.partition("/")
             families.add("groups", count, kind=kind, state=name)
+
+
+def _add_client_metrics(families: _Families, reading: BrokerReading) -> None:
+    for handler, snapshot in reading.snapshots.items():
+        families.add("client_instances_left_out", snapshot["left_out"]["client_metrics"], handler=str(handler))
+        for client in snapshot["client_metrics"]:
+            whose = {"instance": client["instance"], "client_id": client["client_id"]}
+            for each in client["values"]:
+                attributes = ",".join(f"{name}={value}" for name, value in each["attributes"].items())
+                families.add("client_metric", each["value"], **whose, metric=each["name"], attributes=attributes)
 
 
 def _add_lag(families: _Families, whose: Labels, offsets: Collection[Mapping[str, Any]]) -> None:

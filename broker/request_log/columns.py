@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rotunda.broker.request_log.role_counts import column_of_mutes
 from rotunda.shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES
-from rotunda.shm.recorder_layout import HELD_BACK, INJECTED, THROTTLED_BY
+from rotunda.shm.recorder_layout import CLIENT_METRICS, HELD_BACK, INJECTED, THROTTLED_BY
 from rotunda.shm.tables.process_slots import ROLES as PROCESS_ROLES
 from rotunda.shm.tables.process_slots import STATES as PROCESS_STATES
 
@@ -185,6 +185,28 @@ GROUPS = Dataset(
     ),
 )
 
+CLIENT_METRICS_ROWS = Dataset(
+    CLIENT_METRICS,
+    "Metrics that clients push (KIP-714), with `client.telemetry.receiver.enable`. A subscription "
+    "(`kafka-client-metrics`) chooses them. One row per value.",
+    (
+        Column("time", TIMESTAMP, "time of the push"),
+        Column("valueTime", TIMESTAMP, "time of the value, by the client's clock"),
+        Column("clientInstanceId", STRING, "the instance, as clients and tools write it"),
+        Column("clientId", STRING, "client.id of the client"),
+        Column("user", STRING, "user name; ANONYMOUS for unauthenticated clients"),
+        Column("softwareName", STRING, "client library; empty if unknown"),
+        Column("softwareVersion", STRING, "its version; empty if unknown"),
+        Column("name", STRING, "name of the metric"),
+        Column("attributes", STRING, "its attributes, a JSON object"),
+        Column("kind", STRING, "gauge, sum, histogram"),
+        Column("isDelta", BOOL, "the value is the growth since the previous push"),
+        Column("value", DOUBLE, "the value; of a histogram the sum of its values"),
+        Column("count", INT64, "of a histogram: number of values; else 1"),
+        Column("handler", INT16, "number of the handler that received it"),
+    ),
+)
+
 ROLES = Dataset(
     "roles",
     "One row for each process, all with the same time, every request.log.roles.interval.ms with requests. The first "
@@ -272,7 +294,9 @@ GAPS = Dataset(
 )
 
 
-DATASETS: dict[str, Dataset] = {each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, ROLES, GAPS)}
+DATASETS: dict[str, Dataset] = {
+    each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, CLIENT_METRICS_ROWS, ROLES, GAPS)
+}
 
 _PREAMBLE = """# The request log
 

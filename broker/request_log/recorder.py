@@ -19,7 +19,7 @@ from rotunda.broker.request_log.recent import RecentRequests
 from rotunda.broker.request_log.ring_reader import Intake, TakenFrames, joined
 from rotunda.broker.request_log.row_buffers import RowBuffer, RowBuffers, Settlement
 from rotunda.broker.request_log.row_values import connection_values, plain_values, request_values, times_us
-from rotunda.shm.recorder_layout import LAG
+from rotunda.shm.recorder_layout import CLIENT_METRICS, DATASET, GROUPS, LAG
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,8 +47,11 @@ CLOCK_SET_NS = 1_000 * _NS_PER_MS
 #: Least difference between wall clock and monotonic clock that counts as a step.
 CLOCK_STEP_NS = 5 * _NS_PER_MS
 
-#: Values of the columns that a group's event leaves out.
-_NOTHING_TOLD = {column.name: None for column in DATASETS["groups"].columns if column.nullable}
+#: By dataset: values of the columns that an event leaves out.
+_NOTHING_TOLD = {
+    name: {column.name: None for column in DATASETS[name].columns if column.nullable}
+    for name in (GROUPS, CLIENT_METRICS)
+}
 
 
 class Counts(NamedTuple):
@@ -194,10 +197,11 @@ class Recorder:
                 settlement = self._buffers.add("connections", hour, part, len(part), now_ns)
                 settlement[taken.source, "events_settled"] += len(part)
         for event in taken.events:
-            row = _NOTHING_TOLD | event
-            if self._recent is not None and row["event"] != LAG:
+            dataset = event.pop(DATASET)
+            row = _NOTHING_TOLD[dataset] | event
+            if self._recent is not None and dataset == GROUPS and row["event"] != LAG:
                 self._recent.add_group_event(row)
-            settlement = self._buffers.add("groups", row["time"] // HOUR_US, row, 1, now_ns)
+            settlement = self._buffers.add(dataset, row["time"] // HOUR_US, row, 1, now_ns)
             settlement[taken.source, "events_settled"] += 1
 
     def _add_roles(self, *, is_last: bool = False) -> None:

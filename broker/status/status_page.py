@@ -149,6 +149,7 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
             topics,
             (clock.monotonic_ns, clock.wall_ms),
             per_partition=config.metrics_per_partition,
+            per_client=config.metrics_per_client,
         ),
         recent=RecentReader(context.recent.view.toreadonly()),
         settings=_settings(metadata, refresh),

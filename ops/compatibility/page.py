@@ -30,6 +30,9 @@ ops/compat --tests                   # more tests with such clients: limits, SAS
 Each check was held against Apache Kafka {kafka} too, except those that read Rotunda's files or kill its processes.
 librdkafka's tests get topics of one replica where they ask for three.
 
+Kafka Streams uses the classic group protocol, its default. With `group.protocol=streams` it ends with the error of a
+Kafka that has this protocol disabled: streams groups (KIP-1071) are not served.
+
 {summary}.
 
 Related: [APIs and versions](api-versions.md), [behaviours](behaviours.md) of Kafka's network layer row by row,

@@ -55,6 +55,11 @@ _DATASETS = {
         time timestamp, group string, member string, event string, reason string, handler int16, kind string,
         generation int32, members int32, durationUs int64, topic string, partition int32, records int64
     """,
+    "client_metrics": """
+        time timestamp, valueTime timestamp, clientInstanceId string, clientId string, user string, softwareName string,
+        softwareVersion string, name string, attributes string, kind string, isDelta bool, value double, count int64,
+        handler int16
+    """,
     "roles": """
         time timestamp, intervalUs int64, traffic bool, role string, index int16, generation int32, restarts int32,
         state string, pid int32, cpus int32, idleShare double, cpuTimeUs int64, runQueueTimeUs int64, pssBytes int64,

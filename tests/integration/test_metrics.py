@@ -154,6 +154,9 @@ def test_it_is_what_prometheus_reads_and_has_every_metric_that_was_declared(scra
         "rotunda_transactions",
         "rotunda_cleaner_last_look_timestamp_seconds",
         "rotunda_certificate_expiry_timestamp_seconds",
+        # With metrics.per.client alone.
+        "rotunda_client_metric",
+        "rotunda_client_instances_left_out",
     }
     everything = scraper.scrape(per_partition=True)
     assert all(name in everything.kinds for name in only_when_asked)

@@ -1,5 +1,6 @@
 """From rings to files: their contents, when they can be seen, and the reports of lost rows."""
 
+import json
 import os
 import resource
 from collections import Counter
@@ -418,8 +419,9 @@ def test_frames_explain_themselves_to_a_recorder_that_was_replaced(bench: Record
 def test_events_of_groups_have_a_dataset(bench: RecorderBench) -> None:
     """users.md row 21."""
     feed = RecorderFeed(bench.rings, bench.rings.of_target(0))
-    text = b'{"time": %d, "group": "g", "member": null, "event": "rebalance", "reason": "why", "handler": 0}'
-    assert feed.try_push((0, b""), (1, b""), (1, pack_text(-1, text % (WALL_MS * 1000))))
+    fields = {"time": WALL_MS * 1000, "group": "g", "member": None, "event": "rebalance", "reason": "why"}
+    text = json.dumps({**fields, "handler": 0, "dataset": "groups"}).encode()
+    assert feed.try_push((0, b""), (1, b""), (1, pack_text(-1, text)))
     feed.publish()
     bench.turn()
     bench.recorder.finish()

@@ -138,6 +138,7 @@ class AdminCluster:
             create_topics=lambda names: self.asked_to_create.append(list(names)),
             tasks=SimpleNamespace(ask=self._ask_owner),
             quotas=self.quotas,
+            telemetry=None,
         )
         request = Request()
         request.api_key, request.api_version, request.correlation_id = api_key, api_version, 7

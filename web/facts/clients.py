@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rotunda.broker.metrics.quota_use import MOST_LISTED
 from rotunda.web.facts.requests import activity
-from rotunda.web.facts.status import Call, Client, Quota
+from rotunda.web.facts.status import Call, Client, ClientInstance, ClientMetric, Quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,6 +43,22 @@ def quotas_of(now: Reading) -> list[Quota]:
 def left_out(snapshots: Mapping[int, dict[str, Any]], name: str) -> int:
     """Return the number of entries of a list that the snapshots leave out."""
     return sum(snapshot.get("left_out", {}).get(name, 0) for snapshot in snapshots.values())
+
+
+def client_instances_of(now: Reading) -> list[ClientInstance]:
+    """Return the clients that push metrics, as far as handlers publish them."""
+    entries = [entry for snapshot in now.broker.snapshots.values() for entry in snapshot["client_metrics"]]
+    return [_client_instance(entry) for entry in sorted(entries, key=lambda each: -each["pushed_ms"])]
+
+
+def _client_instance(entry: dict[str, Any]) -> ClientInstance:
+    metrics = [_client_metric(each) for each in entry["values"]]
+    return ClientInstance(**{name: entry[name] for name in entry if name != "values"}, metrics=metrics)
+
+
+def _client_metric(each: dict[str, Any]) -> ClientMetric:
+    samples = max(1, each["samples"]) if each["kind"] == "histogram" else 1
+    return ClientMetric(name=each["name"], attributes=each["attributes"], value=each["value"] / samples)
 
 
 def _connections(reading: Reading) -> Iterable[dict[str, Any]]:

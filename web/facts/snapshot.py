@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.metrics.quota_use import MOST_LISTED
 from rotunda.web.facts.certificates import certificate_remarks
-from rotunda.web.facts.clients import clients_of, left_out, quotas_of
+from rotunda.web.facts.clients import client_instances_of, clients_of, left_out, quotas_of
 from rotunda.web.facts.groups import groups_of, transactions_of
 from rotunda.web.facts.growth import Growth, total
 from rotunda.web.facts.status import (
@@ -89,6 +89,8 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
         topics=topics,
         clients=clients_of(growth, earlier, now, sources),
         clients_left_out=left_out(now.connections, "connections"),
+        client_instances=client_instances_of(now),
+        client_instances_left_out=left_out(now.broker.snapshots, "client_metrics"),
         quotas=quotas_of(now),
         quotas_left_out=max(0, len(now.broker.quotas) - MOST_LISTED),
         groups=groups_of(now),

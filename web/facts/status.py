@@ -210,6 +210,30 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientMetric:
+    """The latest value of a metric that a client has pushed; of a histogram the mean."""
+
+    name: str
+    attributes: dict[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientInstance:
+    """A client that pushes metrics (KIP-714). `connection` is that of its last request."""
+
+    instance: str
+    connection: str
+    client_id: str
+    user: str
+    software: str
+    version: str
+    address: str
+    pushed_ms: int
+    metrics: list[ClientMetric]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """A quota used by a client, or by all that share it: an empty name matches any.
 
@@ -305,6 +329,8 @@ class Snapshot:
     topics: list[Topic]
     clients: list[Client]
     clients_left_out: int
+    client_instances: list[ClientInstance]
+    client_instances_left_out: int
     quotas: list[Quota]
     quotas_left_out: int
     groups: list[Group]

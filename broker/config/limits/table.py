@@ -61,6 +61,21 @@ _REQUESTS = Area(
             end="with the response",
         ),
         Limit(
+            what="A push of client metrics, compressed; times that uncompressed; metrics of an instance, and of all of "
+            "a handler; its instances",
+            bounds=(
+                "telemetry.max.bytes",
+                "rotunda.broker.telemetry.receiver:MOST_EXPANSION",
+                "rotunda.broker.telemetry.series:MOST_SERIES",
+                "rotunda.broker.telemetry.receiver:MOST_SERIES_OF_ALL",
+                "rotunda.broker.telemetry.instances:MOST_INSTANCES",
+            ),
+            metrics=("rotunda_handler_client_metrics_rejected_total", "rotunda_handler_client_instances"),
+            beyond="TELEMETRY_TOO_LARGE, INVALID_RECORD; values and instances without a request for the longest time "
+            "are dropped",
+            end="after three push intervals without a request, or with the connection",
+        ),
+        Limit(
             what="Uncompressed bytes of a compressed batch; its pieces",
             bounds=("message.max.uncompressed.bytes", "rotunda.broker.protocol.compression:MOST_PIECES"),
             metrics=("rotunda_request_errors_total",),

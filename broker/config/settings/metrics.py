@@ -1,4 +1,4 @@
-"""The broker settings of metrics. Declarations only; `broker_config` joins them with the others."""
+"""The broker settings of metrics, of the broker and of clients. Declarations only; `broker_config` joins them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from rotunda.broker.config.keys import Key, Kind, setting
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class MetricsSettings:
-    """Settings of /metrics. Only ever part of a BrokerConfig."""
+    """Settings of /metrics and of the receiver of client metrics. Only ever part of a BrokerConfig."""
 
+    metrics_per_client: bool = setting(
+        Key(
+            name="metrics.per.client",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Add the latest values of the metrics that clients push to /metrics, at most 2,000 of each handler. "
+            "Needs client.telemetry.receiver.enable.",
+        )
+    )
     metrics_per_partition: bool = setting(
         Key(
             name="metrics.per.partition",
@@ -18,5 +27,24 @@ class MetricsSettings:
             default=False,
             doc="Add offsets, sizes and lags of each partition to /metrics, besides the sums by topic and group. With "
             "many partitions these are many series; /metrics?partitions=true returns them on request.",
+        )
+    )
+    client_telemetry_receiver_enable: bool = setting(
+        Key(
+            name="client.telemetry.receiver.enable",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Receive the metrics that clients push (KIP-714). Subscriptions, made with kafka-client-metrics, "
+            "choose them. They are on the status page and in the request log. Kafka needs a plugin for this.",
+        )
+    )
+    telemetry_max_bytes: int = setting(
+        Key(
+            name="telemetry.max.bytes",
+            kind=Kind.INT,
+            default=1048576,
+            unit="bytes",
+            least=1,
+            doc="Maximum size of a push of client metrics, compressed. Uncompressed 16 times that.",
         )
     )

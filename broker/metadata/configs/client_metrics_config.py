@@ -1,8 +1,7 @@
 """The settings of client metrics subscriptions (KIP-714): names and accepted values.
 
-Subscriptions are created, described and deleted with the config APIs on CLIENT_METRICS resources. Rotunda has no
-receiver for pushed metrics, so, as in a Kafka without such a plugin, clients never get a subscription: it is only
-stored. Pure; runs in handlers and the controller.
+Subscriptions are created, described and deleted with the config APIs on CLIENT_METRICS resources. Without
+`client.telemetry.receiver.enable` they are only stored. Pure; runs in handlers and the controller.
 """
 
 from __future__ import annotations

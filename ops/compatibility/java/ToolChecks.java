@@ -435,18 +435,18 @@ final class ToolChecks {
                 Tool.run(main, at(cluster, "describe")),
                 "transaction.version.*FinalizedVersionLevel: 2",
                 "group.version.*FinalizedVersionLevel: 1",
-                "metadata.version.*FinalizedVersionLevel: 4.3-IV0");
+                "metadata.version.*FinalizedVersionLevel: 4.4-IV2");
         contains(
                 Tool.run(
                         main,
                         at(cluster, "upgrade", "--feature", "transaction.version=2", "--dry-run")),
                 "transaction.version can be upgraded to 2|No features");
         contains(
-                Tool.run(main, at(cluster, "upgrade", "--metadata", "4.3")),
-                "metadata.version was upgraded to 30");
+                Tool.run(main, at(cluster, "upgrade", "--metadata", "4.4")),
+                "metadata.version was upgraded to 33");
         contains(
-                Tool.tryWith("", main, at(cluster, "upgrade", "--release-version", "4.3")).output(),
-                "metadata.version was upgraded to 30|only supports version 0 of it");
+                Tool.tryWith("", main, at(cluster, "upgrade", "--release-version", "4.4")).output(),
+                "metadata.version was upgraded to 33|only supports version 0 of it");
         contains(
                 Tool.tryWith("", main, at(cluster, "downgrade", "--release-version", "4.2")).output(),
                 "Refusing to perform the requested downgrade|only supports version 0 of it");

@@ -7,6 +7,8 @@ import { tiles } from "../tiles.js";
 let now = 0;
 const UNNAMED = "(not named)";
 const MOST_TOPICS = 3;
+const MOST_VALUES = 4;
+const CHOSEN = /queue\.time\.avg|request\.latency\.avg|rtt\.avg|throttle.*avg|error|fetch\.latency\.avg|poll\.idle\.ratio|lag|rebalance\.latency\.avg/;
 const filter = document.getElementById("filter");
 filter.addEventListener("input", redraw);
 
@@ -39,6 +41,22 @@ const quotas = new Table("quotas", {
   ],
 });
 
+const pushed = new Table("metrics", {
+  caption: "Metrics that clients push",
+  key: (row) => row.instance,
+  sort: "pushed", descending: true,
+  empty: "No client has pushed metrics.",
+  columns: [
+    { name: "client", title: "Client id", class: "name", value: (row) => row.client_id, show: (row) => row.client_id || UNNAMED },
+    { name: "software", title: "Software", medium: true, value: name, show: name },
+    { name: "user", title: "User", wide: true, value: (row) => row.user, show: (row) => row.user },
+    { name: "address", title: "Address", class: "mono tight", medium: true, value: (row) => row.address, show: (row) => row.address },
+    { name: "pushed", title: "last push", number: true, value: (row) => row.pushed_ms, show: (row) => `${span((now - row.pushed_ms) / 1000)} ago` },
+    { name: "count", title: "metrics", number: true, value: (row) => row.metrics.length, show: (row) => number(row.metrics.length) },
+    { name: "values", title: "Latest values", help: "The chosen ones; point at them for all", value: (row) => row.metrics.length, show: values },
+  ],
+});
+
 const clients = new Table("clients", {
   caption: "Connections",
   key: (row) => row.connection,
@@ -67,6 +85,16 @@ function whose(row) {
 
 function throttled(row) {
   return row.throttled_ms ? h("span", { class: "warn" }, `throttled, ${span(row.throttled_ms / 1000)} more`) : h("span", { class: "faint" }, "within it");
+}
+
+function values(row) {
+  const told = (each) => {
+    const whose = Object.values(each.attributes).join(" ");
+    return `${each.name.replace("org.apache.kafka.", "")}${whose ? ` (${whose})` : ""} ${short(each.value)}`;
+  };
+  const chosen = row.metrics.filter((each) => CHOSEN.test(each.name));
+  const shown = (chosen.length ? chosen : row.metrics).slice(0, MOST_VALUES);
+  return h("span", { title: row.metrics.map(told).join("\n") }, shown.map((each) => h("span", { class: "tag" }, told(each))));
 }
 
 function name(row) {
@@ -110,6 +138,8 @@ follow((facts) => {
   software.update([...found.values()]);
   document.getElementById("quotas-panel").hidden = !facts.quotas.length;
   quotas.update(facts.quotas);
+  document.getElementById("metrics-panel").hidden = !facts.instances.length;
+  pushed.update(facts.instances);
   const wanted = filter.value.trim().toLowerCase();
   clients.update(facts.clients.filter((client) => said(client).includes(wanted)));
   const old = facts.clients.filter((client) => client.calls.some((call) => call.deprecated)).length;

@@ -1,0 +1,103 @@
+"""Metrics that librdkafka pushes (KIP-714), from the subscription to the request log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from rotunda.broker.protocol.api_keys import ApiKey
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s, wait_until
+from tests.support.described_requests import ask
+from tests.support.request_log import Start, rows
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import create_topic
+
+ON = {"client_telemetry_receiver_enable": "true"}
+SUBSCRIBE, RESOURCE = 0, 16
+
+
+def subscribe(wire: WireClient, **configs: str) -> None:
+    """Create a subscription, as kafka-client-metrics does."""
+    changes = [
+        {"name": name.replace("_", "."), "config_operation": SUBSCRIBE, "value": value}
+        for name, value in configs.items()
+    ]
+    resource = {"resource_type": RESOURCE, "resource_name": "all", "configs": changes}
+    answer = ask(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]})
+    assert [each.error_code for each in answer.responses] == [0]
+
+
+def pushed(broker: BrokerProcess, client_id: str) -> list[dict[str, Any]]:
+    return [row for row in rows(broker, "client_metrics") if row["clientId"] == client_id]
+
+
+def page(broker: BrokerProcess, path: str) -> str:
+    with urlopen(broker.status()["status_url"] + path) as answer:  # noqa: S310 - our own address
+        text: str = answer.read().decode()
+        return text
+
+
+def advertised(wire: WireClient) -> set[int]:
+    fields = {"client_software_name": "me", "client_software_version": "1"}
+    return {each.api_key for each in ask(wire, ApiKey.API_VERSIONS, 4, fields).api_keys}
+
+
+def test_t01_without_the_receiver_clients_are_not_asked(start: Start) -> None:
+    broker = start()
+    with WireClient(broker.port) as wire:
+        assert not advertised(wire) & {71, 72}
+        with pytest.raises(AssertionError, match="closed by the broker"):
+            ask(wire, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, {"client_instance_id": bytes(16)})
+
+
+def test_t16_what_librdkafka_pushes_is_in_the_request_log(start: Start) -> None:
+    broker = start(**ON, status_page_enable=True, metrics_per_client=True)
+    with WireClient(broker.port) as wire:
+        create_topic(wire, "pushed", 1)
+        assert advertised(wire) >= {71, 72}
+        subscribe(wire, metrics="*", interval_ms="100", match="client_software_name=confluent-.*")
+    names = {"bootstrap.servers": broker.bootstrap, "enable.metrics.push": True}
+    producer = Producer({**names, "client.id": "writer"})
+    consumer = Consumer({**names, "client.id": "reader", "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["pushed"])
+
+    def writes(producer: Producer = producer) -> bool:
+        producer.produce("pushed", b"x")
+        producer.flush(deadline_s())
+        consumer.poll(0.05)
+        return {row["clientId"] for row in rows(broker, "client_metrics")} == {"writer", "reader"}
+
+    wait_until(writes, "metrics of both clients")
+
+    def shown() -> bool:
+        writes()
+        instances = json.loads(page(broker, "status.json"))["client_instances"]
+        return {each["client_id"] for each in instances if each["metrics"]} == {"writer", "reader"}
+
+    wait_until(shown, "both on the page")
+    assert 'client_metric{instance="' in page(broker, "metrics")
+    consumer.close()
+    of_writer = pushed(broker, "writer")
+    assert {(row["user"], row["softwareName"]) for row in of_writer} == {("ANONYMOUS", "confluent-kafka-python")}
+    assert {row["kind"] for row in of_writer} == {"gauge", "sum"}
+    assert all(row["name"].startswith("org.apache.kafka.") for row in of_writer)
+    assert {row["name"].split(".")[3] for row in of_writer} >= {"producer"}
+    assert {row["name"].split(".")[3] for row in pushed(broker, "reader")} >= {"consumer"}
+    assert len({row["clientInstanceId"] for row in of_writer}) == 1
+
+
+def test_t12_pushes_go_on_when_their_handler_dies(start: Start) -> None:
+    broker = start(**ON, num_io_threads=1)
+    with WireClient(broker.port) as wire:
+        subscribe(wire, metrics="*", interval_ms="100")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "writer"})
+    wait_until(lambda: producer.poll(0.1) == 0 and pushed(broker, "writer"), "a push")
+    before = len(pushed(broker, "writer"))
+    broker.kill("handler", 0)
+    wait_until(lambda: producer.poll(0.1) == 0 and len(pushed(broker, "writer")) > before, "another push")
+    assert len({row["clientInstanceId"] for row in pushed(broker, "writer")}) == 1
