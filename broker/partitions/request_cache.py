@@ -9,7 +9,6 @@ change. Each API has its own subclass of `CachedRequest` for that meaning, and d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from struct import calcsize
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from rotunda.broker.ipc.request import Request
@@ -24,6 +23,9 @@ CACHED_NS: Final = 30_000_000_000
 
 #: API key, version and correlation id are checked elsewhere or differ in every request.
 PREFIX_START: Final = 8
+
+#: By `struct` format of a varying field.
+_SIZES: Final = {"i": 4, "q": 8}
 
 #: Memory of an entry besides its bytes, approximately.
 _ENTRY_BYTES: Final = 512
@@ -65,13 +67,11 @@ class CachedFields(CachedRequest):
         formats = []
         for place, form in places:
             formats.append(f"{place - at}s{form}")
-            at = place + calcsize(f">{form}")
+            at = place + _SIZES[form]
         layout = intern_pool.layout(f">{''.join(formats)}{request.end - at}s")
         self._unpack, self._size = layout.unpack_from, layout.size
-        first, *others = layout.unpack_from(request.view, start)[::2]
-        #: The others are often those of other members.
-        self._literals = (first, *map(intern_pool.text, others))
-        super().__init__(request, first)
+        self._literals = layout.unpack_from(request.view, start)[::2]
+        super().__init__(request, self._literals[0])
 
     @property
     def size_bytes(self) -> int:

@@ -63,15 +63,6 @@ def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
     raise InvalidReceive("unsigned varint longer than 5 bytes")
 
 
-def read_array_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
-    """Element count of a legacy array; -1 is null."""
-    (count,) = _unpack_int32(buffer, offset)
-    offset += 4
-    if count != -1:
-        check_count(count, offset, end)
-    return count, offset
-
-
 def read_compact_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
     """Return the element count of a compact array that may not be null."""
     count = buffer[offset]

@@ -246,10 +246,6 @@ class Metadata:
             self._is_closed = True
             self._lock.notify_all()
 
-    def last_seen_leader_epoch(self, topic: str, partition: int) -> int | None:
-        """Return the newest leader epoch of any response."""
-        return self._last_seen_epochs.get((topic, partition))
-
     def update_partition_leadership(
         self, leaders: Mapping[tuple[str, int], LeaderIdAndEpoch], nodes: Iterable[Node]
     ) -> set[tuple[str, int]]:
@@ -371,10 +367,6 @@ class ProducerMetadata(Metadata):
             if topic in self._new_topics:
                 return self.request_update_for_new_topics()
             return self.request_update()
-
-    def contains_topic(self, topic: str) -> bool:
-        """Whether the topic is in use."""
-        return topic in self._topics
 
     @property
     def topics(self) -> frozenset[str]:

@@ -142,10 +142,6 @@ class NetworkClient:
         """Number of requests without a response."""
         return self._in_flight.total
 
-    def in_flight_count_of(self, node_id: int) -> int:
-        """Return the number of requests to a broker without a response."""
-        return self._in_flight.count(node_id)
-
     @property
     def is_active(self) -> bool:
         """Whether neither `close` nor `initiate_close` was called."""

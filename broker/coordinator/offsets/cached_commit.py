@@ -40,6 +40,8 @@ class CachedCommit(CachedFields):
     ) -> None:
         """Use ``said`` for the topics and response of the request, ``places`` for the offsets in its memory."""
         super().__init__(request, places)
+        # Behind their ids, members commit in the same bytes.
+        self._literals = (self.prefix, *map(intern_pool.text, self._literals[1:]))
         self.committer, self.shard, self.commit = committer, shard, commit
         self.topics, answer = said
         #: The facts for the request log of every matching request.

@@ -6,14 +6,13 @@ and is valid until the metadata changes (`request_cache`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.ipc.request_facts import NO_SUBJECT, RowOf, subject, tail
-from rotunda.broker.partitions.request_cache import MOST_REQUEST_BYTES, CachedFields
+from rotunda.broker.partitions.request_cache import CachedFields
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics, varying_places
+from rotunda.broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics
 from rotunda.broker.security.acl.acls import ResourceType
 from rotunda.broker.security.acl.checks import refusal
 
@@ -135,32 +134,17 @@ class CachedFetch(CachedFields):
     def __init__(
         self,
         request: Request,
-        places: Iterable[tuple[int, str]],
         body: FetchRequest,
         terms: FetchTerms,
         shape: FetchShape | None,
     ) -> None:
         """``shape``: its partitions, unless it continues a session, which has more of them."""
-        super().__init__(request, places)
+        places = body.places
+        # Without a session its epoch does not vary.
+        super().__init__(request, places if shape is None else places[len(places) - len(body.parts) :])
         self.body, self.terms, self.shape = body, terms, shape
 
     @property
     def size_bytes(self) -> int:
         """Its memory, approximately."""
         return super().size_bytes + _PART_BYTES * len(self.body.parts)
-
-
-def cached_fetch(
-    request: Request, body_offset: int, body: FetchRequest, terms: FetchTerms, shape: FetchShape | None
-) -> CachedFetch | None:
-    """Return the cache entry of a fetch, or None if it is too long or its varying fields cannot be located."""
-    if request.end - request.start > MOST_REQUEST_BYTES:
-        return None
-    found = varying_places(request.view, request.api_version, body_offset, request.end)
-    if found is None:
-        return None
-    epoch_at, offsets_at = found
-    places = [(place, "q") for place in offsets_at]
-    if shape is None:
-        places = [(epoch_at, "i"), *places]
-    return CachedFetch(request, places, body, terms, shape) if places else None

@@ -33,9 +33,8 @@ from rotunda.broker.partitions.fetch.fetch_shape import (
     CachedFetch,
     FetchShape,
     FetchTerms,
-    cached_fetch,
 )
-from rotunda.broker.partitions.request_cache import RequestCache, RequestCaches
+from rotunda.broker.partitions.request_cache import MOST_REQUEST_BYTES, RequestCache, RequestCaches
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.messages.fetch import (
@@ -46,7 +45,7 @@ from rotunda.broker.protocol.messages.fetch import (
     FetchRequest,
     PlainParts,
     frame_fetch_response,
-    parse_fetch,
+    read_fetch,
 )
 from rotunda.broker.scheduling.purgatory import DelayedOperation, Purgatory
 from rotunda.broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
@@ -158,7 +157,7 @@ class Fetches:
         header = parse_header(request.view, request.start, request.end)
         # The request may list unknown partitions, and a few twice.
         most_parts = 2 * self._metadata.broker_config.max_partitions
-        body = parse_fetch(request.view, request.api_version, header.body_offset, request.end, most_parts)
+        body = read_fetch(request.view, request.api_version, header.body_offset, request.end, most_parts)
         terms = self._terms(body, request, header.client_id)
         offsets = [part[FETCH_OFFSET] for part in body.parts]
         session, shape = None, None
@@ -173,9 +172,8 @@ class Fetches:
             self._serve(Fetch(shape, offsets, request))
         else:
             self._go_on(request, terms, body, body.session_epoch, offsets)
-        cached = cached_fetch(request, header.body_offset, body, terms, shape)
-        if cached is not None:
-            self._cache.keep(request.connection_id, cached)
+        if body.places and request.end - request.start <= MOST_REQUEST_BYTES:
+            self._cache.keep(request.connection_id, CachedFetch(request, body, terms, shape))
 
     def _go_on(
         self, request: Request, terms: FetchTerms, body: FetchRequest, epoch: int, offsets: Sequence[int]

@@ -1,30 +1,23 @@
-"""Fetch, versions 4-18. HOT: every poll of every consumer is one; handlers parse it and encode the response here.
+"""Fetch, versions 4-18. HOT: every poll of every consumer is one; handlers encode the response here.
 
-The compiled codec reads 100 partitions in twice the time, so requests are read by hand. A response is built around the
-records, not with them: `frame_fetch_response` returns the bytes before, between and after the partitions' records, and
-the processor sends the records themselves from the log files. Each partition is encoded separately, as soon as it is
-known, most of them by the fast path of those that have no error (`PlainParts`).
+A response is built around the records, not with them: `frame_fetch_response` returns the bytes before, between and
+after the records of the partitions, and the processor sends the records from the log files. Each partition is encoded
+separately, as soon as it is known, most of them by the fast path of those that have no error (`PlainParts`).
 """
 
 import struct
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from operator import itemgetter
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.primitives import (
-    MALFORMED,
     ZERO_TOPIC_ID,
     Buffer,
-    check_end,
     compact_string_bytes,
-    read_array_count,
-    read_compact_count,
-    read_compact_string,
-    read_string,
-    read_tagged_fields,
-    skip_tagged_fields,
     string_bytes,
     tagged_fields_bytes,
     unsigned_varint_bytes,
@@ -34,13 +27,8 @@ _FIRST_FLEXIBLE: Final = 12
 TOPIC_ID_FROM: Final = 13
 _LOG_START_FROM: Final = 5
 _SESSION_FROM: Final = 7
-_LEADER_EPOCH_FROM: Final = 9
 _RACK_FROM: Final = 11
-_REPLICA_STATE_FROM: Final = 15
-_REPLICA_STATE_TAG: Final = 1
 NO_LIMIT: Final = 1 << 31
-NO_SESSION: Final = (0, -1)
-"""Session id and epoch of a request without a session: any request below version 7."""
 
 
 class FetchPart(NamedTuple):
@@ -61,6 +49,9 @@ class FetchPart(NamedTuple):
 PartFields = tuple[str | None, bytes | None, int, int, int, int, int, int]
 
 
+_part_fields = attrgetter(*FetchPart._fields[2:])
+
+
 class ForgottenPart(NamedTuple):
     """One partition that an incremental fetch drops from its session."""
 
@@ -70,9 +61,11 @@ class ForgottenPart(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A request, its parts in the order of the wire format. `replica_id` is -1 for consumers."""
+    """A request, its parts in the order of the wire format.
 
-    replica_id: int
+    ``places``: (offset in the buffer, `struct` format) of its session epoch, from version 7 on, and its fetch offsets.
+    """
+
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -81,207 +74,40 @@ class FetchRequest(NamedTuple):
     session_epoch: int
     parts: list[PartFields]
     forgotten: list[ForgottenPart]
-    rack_id: str
+    places: list[tuple[int, str]]
 
-
-_unpack_limits = struct.Struct(
-    ">"
-    "i"  # max_wait_ms
-    "i"  # min_bytes
-    "i"  # max_bytes
-    "b"  # isolation_level
-).unpack_from
-_unpack_session = struct.Struct(
-    ">"
-    "i"  # session_id
-    "i"  # session_epoch
-).unpack_from
-_LIMITS_BYTES: Final = 13
-_SESSION_BYTES: Final = 8
-_unpack_int32 = struct.Struct(">i").unpack_from
-
-#: The fields of a partition: their layout, and the first version that has them.
-_PART_FIELDS: Final = (
-    ("i", 4),  # partition
-    ("i", _LEADER_EPOCH_FROM),  # current_leader_epoch
-    ("q", 4),  # fetch_offset
-    ("i", _FIRST_FLEXIBLE),  # last_fetched_epoch
-    ("q", _LOG_START_FROM),  # log_start_offset
-    ("i", 4),  # partition_max_bytes
-    ("B", _FIRST_FLEXIBLE),  # no tagged fields, or how many
-)
-_PARTS: Final = {
-    version: struct.Struct(">" + "".join([layout for layout, first in _PART_FIELDS if version >= first]))
-    for version in range(4, 19)
-}
-_TAGS = itemgetter(6)
 
 #: The `session_epoch` of a request that begins a session, and of one without a session.
 FIRST_EPOCH: Final = 0
 NO_EPOCH: Final = -1
 
-_Topic = tuple[str | None, bytes | None]
 
+def read_fetch(buffer: Buffer, version: int, offset: int, end: int, most_parts: int = NO_LIMIT) -> FetchRequest:
+    """Decode the request body in [offset, end) of `buffer`.
 
-def parse_fetch(buffer: Buffer, version: int, offset: int, end: int, most_parts: int = NO_LIMIT) -> FetchRequest:
-    """Parse the request body in [offset, end) of `buffer`.
-
-    InvalidReceive when it is malformed, or names more than ``most_parts`` topics or partitions.
+    InvalidReceive when it is malformed, or names more than ``most_parts`` partitions.
     """
-    try:
-        request, offset = _parse(buffer, version, offset, end, most_parts)
-    except MALFORMED as error:
-        raise InvalidReceive(f"malformed Fetch: {error}") from error
-    check_end(offset, end)
-    return request
-
-
-def varying_places(buffer: Buffer, version: int, offset: int, end: int) -> tuple[int, list[int]] | None:
-    """Return where a request that has been parsed has its session epoch (-1: nowhere) and where its fetch offsets.
-
-    None when they are not all that differs in the next one like it, because partitions have tags.
-    """
-    flexible = version >= _FIRST_FLEXIBLE
-    size = _PARTS[version].size
-    # Partition and, from version 9 on, leader epoch precede it.
-    before = 8 if version >= _LEADER_EPOCH_FROM else 4
-    offset = _behind_head(version, offset)
-    epoch_at = offset - 4 if version >= _SESSION_FROM else -1
-    places: list[int] = []
-    topics, offset = _read_count(buffer, version, offset, end)
-    for _ in range(topics):
-        _, offset = _read_topic(buffer, version, offset, end)
-        partitions, offset = _read_count(buffer, version, offset, end)
-        stop = offset + partitions * size
-        places += range(offset + before, stop, size)
-        if flexible:
-            # The last byte of each partition, and the bytes after them all, are counts of tags.
-            if any(buffer[offset + size - 1 : stop : size]) or buffer[stop]:
-                return None
-            stop += 1
-        offset = stop
-    return epoch_at, places
-
-
-def _behind_head(version: int, offset: int) -> int:
-    """Return where the topics of a request begin."""
-    replica_bytes = 4 if version < _REPLICA_STATE_FROM else 0
-    return offset + replica_bytes + _LIMITS_BYTES + (_SESSION_BYTES if version >= _SESSION_FROM else 0)
-
-
-def _parse(buffer: Buffer, version: int, offset: int, end: int, most_parts: int) -> tuple[FetchRequest, int]:
-    flexible = version >= _FIRST_FLEXIBLE
-    replica_id = -1
-    topics_at = _behind_head(version, offset)
-    if version < _REPLICA_STATE_FROM:
-        (replica_id,) = _unpack_int32(buffer, offset)
-        offset += 4
-    max_wait_ms, min_bytes, max_bytes, isolation_level = _unpack_limits(buffer, offset)
-    session_id, session_epoch = NO_SESSION
-    if version >= _SESSION_FROM:
-        session_id, session_epoch = _unpack_session(buffer, offset + _LIMITS_BYTES)
+    body, places = codec.decode_and_locate(ApiKey.FETCH, version, buffer, offset, end)
     parts: list[PartFields] = []
-    topics, offset = _read_count(buffer, version, topics_at, end)
-    _check_parts(topics, most_parts)
-    for _ in range(topics):
-        topic, offset = _read_topic(buffer, version, offset, end)
-        count, offset = _read_count(buffer, version, offset, end)
-        _check_parts(len(parts) + count, most_parts)
-        offset = _read_parts(buffer, version, (offset, end), (*topic, count), parts)
-        if flexible:
-            offset = skip_tagged_fields(buffer, offset, end)
-    forgotten: list[ForgottenPart] = []
-    if version >= _SESSION_FROM:
-        offset = _read_forgotten(buffer, version, (offset, end), forgotten, most_parts)
-    rack_id = ""
-    if version >= _RACK_FROM:
-        rack_id, offset = (read_compact_string if flexible else read_string)(buffer, offset, end)
-    if flexible:
-        tags, offset = read_tagged_fields(buffer, offset, end)
-        if version >= _REPLICA_STATE_FROM and _REPLICA_STATE_TAG in tags:
-            (replica_id,) = _unpack_int32(buffer, tags[_REPLICA_STATE_TAG])
+    for topic in body.topics:
+        name, topic_id = _topic(version, topic)
+        parts += [(name, topic_id, *fields) for fields in map(_part_fields, topic.partitions)]
+    forgotten = [
+        ForgottenPart(*_topic(version, topic), partition)
+        for topic in body.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+    most = max(len(parts), len(forgotten), len(body.topics))
+    if most > most_parts:
+        raise InvalidReceive(f"Fetch of {most} topics or partitions; {most_parts} may be named")
     return FetchRequest(
-        replica_id,
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        isolation_level,
-        session_id,
-        session_epoch,
-        parts,
-        forgotten,
-        rack_id,
-    ), offset
+        body.max_wait_ms, body.min_bytes, body.max_bytes, body.isolation_level, body.session_id, body.session_epoch,
+        parts, forgotten, places,
+    )  # fmt: skip
 
 
-def _check_parts(count: int, most_parts: int) -> None:
-    if count > most_parts:
-        raise InvalidReceive(f"Fetch of {count} topics or partitions; {most_parts} may be named")
-
-
-def _read_count(buffer: Buffer, version: int, offset: int, end: int) -> tuple[int, int]:
-    if version >= _FIRST_FLEXIBLE:
-        return read_compact_count(buffer, offset, end)
-    count, offset = read_array_count(buffer, offset, end)
-    if count < 0:
-        raise InvalidReceive("null array in Fetch")
-    return count, offset
-
-
-def _read_topic(buffer: Buffer, version: int, offset: int, end: int) -> tuple[_Topic, int]:
-    if version >= TOPIC_ID_FROM:
-        return (None, bytes(buffer[offset : offset + 16])), offset + 16
-    name, offset = (read_compact_string if version >= _FIRST_FLEXIBLE else read_string)(buffer, offset, end)
-    return (name, None), offset
-
-
-def _read_parts(
-    buffer: Buffer,
-    version: int,
-    span: tuple[int, int],
-    topic: tuple[str | None, bytes | None, int],
-    into: list[PartFields],
-) -> int:
-    """Read the partitions of a topic (name, id, how many), all at once if none has tags; return where they end."""
-    (offset, end), (name, topic_id, count) = span, topic
-    layout = _PARTS[version]
-    stop = offset + count * layout.size
-    if version < _FIRST_FLEXIBLE:
-        check_end(stop, end)
-        fields = layout.iter_unpack(buffer[offset:stop])
-        if version >= _LEADER_EPOCH_FROM:
-            into += [(name, None, at, epoch, first, -1, start, most) for at, epoch, first, start, most in fields]
-        elif version >= _LOG_START_FROM:
-            into += [(name, None, at, -1, first, -1, start, most) for at, first, start, most in fields]
-        else:
-            into += [(name, None, at, -1, first, -1, -1, most) for at, first, most in fields]
-        return stop
-    if stop <= end:
-        found = list(layout.iter_unpack(buffer[offset:stop]))
-        if not any(map(_TAGS, found)):
-            into += [(name, topic_id, *each[:6]) for each in found]
-            return stop
-    for _ in range(count):
-        into.append((name, topic_id, *layout.unpack_from(buffer, offset)[:6]))
-        offset = skip_tagged_fields(buffer, offset + layout.size - 1, end)
-    return offset
-
-
-def _read_forgotten(
-    buffer: Buffer, version: int, span: tuple[int, int], into: list[ForgottenPart], most_parts: int
-) -> int:
-    offset, end = span
-    topics, offset = _read_count(buffer, version, offset, end)
-    _check_parts(topics, most_parts)
-    for _ in range(topics):
-        topic, offset = _read_topic(buffer, version, offset, end)
-        count, offset = _read_count(buffer, version, offset, end)
-        _check_parts(len(into) + count, most_parts)
-        into += [ForgottenPart(*topic, partition) for partition in struct.unpack_from(f">{count}i", buffer, offset)]
-        offset += 4 * count
-        if version >= _FIRST_FLEXIBLE:
-            offset = skip_tagged_fields(buffer, offset, end)
-    return offset
+def _topic(version: int, topic: Any) -> tuple[str | None, bytes | None]:
+    return (None, topic.topic_id) if version >= TOPIC_ID_FROM else (topic.topic, None)
 
 
 class FetchPartResponse(NamedTuple):

@@ -20,7 +20,9 @@ Path = tuple[str, ...]
 TOPIC_NAMES: Final = ("name", "topic", "topic_name")
 
 #: By API, the fields in which a client's repeated requests differ.
-VARYING: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({ApiKey.OFFSET_COMMIT: ("committed_offset",)})
+VARYING: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
+    {ApiKey.FETCH: ("session_epoch", "fetch_offset"), ApiKey.OFFSET_COMMIT: ("committed_offset",)}
+)
 
 #: An error of reading the settings of a topic, which has been created nevertheless.
 _OF_SETTINGS: Final = "topic_config_error_code"

@@ -11,7 +11,7 @@ from rotunda.broker.protocol.messages import fetch, produce
 from tests.protocol.kio_entities import entities, few, kio_bytes
 
 
-@pytest.mark.parametrize(("parse", "api_key", "version"), [(produce.parse_produce, 0, 12), (fetch.parse_fetch, 1, 17)])
+@pytest.mark.parametrize(("parse", "api_key", "version"), [(produce.parse_produce, 0, 12), (fetch.read_fetch, 1, 17)])
 @few
 @given(data=st.data())
 def test_unknown_tagged_fields_are_skipped(parse: Any, api_key: int, version: int, data: st.DataObject) -> None:

@@ -177,11 +177,6 @@ class TransactionManager(TransactionContext):
             return False
         return not self.is_transactional or partition in self.partitions_in_transaction
 
-    @property
-    def has_partitions_to_add(self) -> bool:
-        """Whether partitions wait to be added to the transaction."""
-        return bool(self.new_partitions or self.pending_partitions)
-
     def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
         """For an idempotent producer: bump the epoch and request a producer id if needed."""
         if self.is_transactional:

@@ -157,11 +157,6 @@ class TransactionalRequestResult:
         """Whether it succeeded or failed."""
         return self._done.is_set()
 
-    @property
-    def is_successful(self) -> bool:
-        """Whether it succeeded."""
-        return self.is_completed and self.error is None
-
     def done(self) -> None:
         """Complete the result: success, unless an error was set before."""
         with self._lock:
