@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.coordinator.consumer.target_assignment import preferred_assignor
-from rotunda.broker.coordinator.group import CLASSIC, CONSUMER
+from rotunda.broker.coordinator.group import CLASSIC, CONSUMER, SHARE
+from rotunda.broker.coordinator.share import simple_assignor
 from rotunda.broker.coordinator.transaction.transaction import AT_REST
 from rotunda.broker.errors import ApiError
 from rotunda.broker.partitions.committed_lag import committed_lag
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.group import Group
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.coordinator.offsets.offsets import CommittedOffset
+    from rotunda.broker.coordinator.share.group import ShareGroup
     from rotunda.broker.partitions.lag_age import LagAges
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.protocol.steps import Steps
@@ -38,7 +40,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_NS: Final = 1_000_000_000
 
 #: Snapshots use at most one part in this many of a handler's time.
-SHARE: Final = 50
+TIME_SHARE: Final = 50
 
 #: Longest interval between snapshots: on a busy machine a snapshot is slow because other processes run meanwhile.
 MOST_INTERVAL_NS: Final = 10_000_000_000
@@ -89,7 +91,11 @@ class GroupStatusPublisher:
         self._clients = clients
         self._next_ns = 0
         #: By kind of group: the function for its members and its specific fields.
-        self._kinds: dict[str, Callable[[Any], dict[str, Any]]] = {CLASSIC: self._classic, CONSUMER: self._consumer}
+        self._kinds: dict[str, Callable[[Any], dict[str, Any]]] = {
+            CLASSIC: self._classic,
+            CONSUMER: self._consumer,
+            SHARE: self._share,
+        }
 
     def turn(self, now_ns: int) -> None:
         """Publish a snapshot if a reader wants one and it is due."""
@@ -103,7 +109,7 @@ class GroupStatusPublisher:
         """Build and publish a snapshot. After an error readers have no new snapshot; there is no other effect."""
         try:
             self._writer.publish((yield from self.document()), LISTS, now_ns)
-            self._next_ns = now_ns + min(max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE), MOST_INTERVAL_NS)
+            self._next_ns = now_ns + min(max(INTERVAL_NS, (self._now_ns() - now_ns) * TIME_SHARE), MOST_INTERVAL_NS)
         except Exception:
             logger.exception("cannot publish the snapshot of groups and transactions")
 
@@ -190,6 +196,20 @@ class GroupStatusPublisher:
         assignors = self._metadata.broker_config.group_consumer_assignors
         assignor = preferred_assignor(group.members.values(), assignors)
         return {"protocol": assignor, "generation": group.epoch, "members": members}
+
+    def _share(self, group: ShareGroup) -> dict[str, Any]:
+        members = [
+            {
+                "id": member.member_id,
+                "instance_id": None,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "epoch": member.epoch,
+                "assigned": self._by_name(member.assigned),
+            }
+            for member in group.members.values()
+        ]
+        return {"protocol": simple_assignor.NAME, "generation": group.epoch, "members": members}
 
     def _offset(self, topic: str, partition: int, committed: CommittedOffset) -> dict[str, Any]:
         entry: dict[str, Any] = {"offset": committed.offset, "commit_ms": committed.commit_ms}

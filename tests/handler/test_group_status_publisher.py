@@ -10,6 +10,8 @@ from rotunda.broker.coordinator import group_status_publisher
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
 from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 from rotunda.broker.coordinator.group_status_publisher import FAULT_PAUSE_NS, INTERVAL_NS, MOST_INTERVAL_NS
+from rotunda.broker.coordinator.share.group import ShareGroup
+from rotunda.broker.coordinator.share.member import ShareGroupMember
 from rotunda.broker.coordinator.transaction.transaction import EMPTY, ONGOING, TransactionMetadata
 from rotunda.broker.protocol.steps import finished
 from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
@@ -26,6 +28,18 @@ def test_nothing_is_told_while_nobody_looks(handler: Handler) -> None:
     handler.wants.web_looks(handler.now_ns + 1)
     handler.snapshot.turn(handler.now_ns)
     assert handler.reader.read() is not None
+
+
+def test_a_share_group_has_its_members_and_their_partitions(handler: Handler) -> None:
+    group = handler.shard.groups["queue"] = ShareGroup("queue")
+    group.epoch = 3
+    group.members["m"] = ShareGroupMember(
+        "m", client_id="c", client_host="/h", epoch=2, assigned={TOPIC_ID: frozenset({1, 0})}
+    )
+    [told] = handler.told()["groups"]
+    assert (told["kind"], told["state"], told["protocol"], told["generation"]) == ("share", "Stable", "simple", 3)
+    [member] = told["members"]
+    assert (member["id"], member["epoch"], member["assigned"]) == ("m", 2, {TOPIC: [0, 1]})
 
 
 def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handler) -> None:

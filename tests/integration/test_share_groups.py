@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess, output_of
 from tests.support.deadline import deadline_s, wait_until
 
 BROKER_SETTINGS = {"group.share.heartbeat.interval.ms": 100, "group.share.min.heartbeat.interval.ms": 100}
@@ -108,6 +109,24 @@ def test_a_released_record_is_delivered_again_and_a_rejected_one_is_not(topic: s
 
     wait_until(have_seen_all, "50 records to be delivered again")
     assert sorted(seen) == sorted([*range(100), *range(1, 100, 2)])
+
+
+def test_the_command_line_lists_and_describes_a_group(
+    topic: str, group: str, members: Make, broker: BrokerProcess
+) -> None:
+    """S12, S111-S113, S121."""
+    member = members(group, topic, share_acknowledgement_mode="explicit")
+    read([member], 100)
+    listed = json.loads(output_of("group", "list", "--bootstrap", broker.bootstrap, "--type", "share", "--json"))
+    assert {"group": group, "type": "share", "state": "Stable", "protocol_type": "share"} in listed
+    command = ("group", "describe", group, "--bootstrap", broker.bootstrap)
+    facts = json.loads(output_of(*command, "--json"))
+    assert (facts["type"], facts["assignor"], len(facts["members"])) == ("share", "simple", 1)
+    lines = [
+        (each["partition"], each["start_offset"], each["lag_records"], each["members"]) for each in facts["partitions"]
+    ]
+    assert lines == [(0, 0, 50, 1), (1, 0, 50, 1)]
+    assert "START  LAG  MEMBERS" in output_of(*command)
 
 
 def test_deaths_of_handlers_lose_no_member_and_no_record(

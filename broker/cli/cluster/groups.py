@@ -1,9 +1,10 @@
-"""`rotunda group list|describe|delete`: consumer groups, as a client of a running broker sees them."""
+"""`rotunda group list|describe|delete`: groups of all kinds, as a client of a running broker sees them."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _NO_GROUP = "unknown group {}; see `rotunda group list`"
 _MEMBER_HEADERS = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNED")
+_SHARE_HEADERS = ("TOPIC", "PARTITION", "START", "LAG", "MEMBERS")
 _PARTITION_HEADERS = (
     "TOPIC",
     "PARTITION",
@@ -68,6 +70,9 @@ def _describe(parsed: argparse.Namespace, client: BlockingClient) -> None:
     clock = SystemClock()
     coordinator = groups.when_loaded(lambda: client.find_coordinator(parsed.name), clock)
     group = groups.when_loaded(lambda: described(client, parsed.name), clock)
+    if group.kind == groups.SHARE:
+        _describe_share(parsed, client, group, coordinator)
+        return
     committed = groups.when_loaded(lambda: groups.committed(client, group.name), clock)
     holders = {each: member for member in group.members for each in member.assignment or ()}
     rows = lag.measure(client, clock, committed, holders, read_committed=parsed.read_committed)
@@ -83,6 +88,33 @@ def _describe(parsed: argparse.Namespace, client: BlockingClient) -> None:
     if rows:
         cells = [_partition_cells(row, holders.get(row.partition)) for row in rows]
         _print(["", *aligned(_PARTITION_HEADERS, cells)])
+
+
+def _describe_share(parsed: argparse.Namespace, client: BlockingClient, group: Group, coordinator: Node) -> None:
+    offsets = groups.when_loaded(lambda: groups.share_offsets(client, group.name), SystemClock())
+    members = Counter(each for member in group.members for each in member.assignment or ())
+    if parsed.json:
+        partitions = [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "start_offset": offset.start,
+                "lag_records": offset.lag,
+                "members": members[each],
+            }
+            for each, offset in sorted(offsets.items())
+        ]
+        print(json.dumps({**_group_facts(group, coordinator), "partitions": partitions}, indent=1))
+        return
+    _print(_group_lines(group, coordinator))
+    if group.members:
+        _print(["", *aligned(_MEMBER_HEADERS, [_member_cells(member) for member in group.members])])
+    if offsets:
+        cells = [
+            (quoted(each.topic), each.partition, offset.start, offset.lag, members[each])
+            for each, offset in sorted(offsets.items())
+        ]
+        _print(["", *aligned(_SHARE_HEADERS, cells)])
 
 
 def described(client: BlockingClient, name: str) -> Group:

@@ -1,7 +1,7 @@
 """The command line's group operations, as requests on a client.
 
-Supports both kinds of group: `classic` (JoinGroup and SyncGroup) and `consumer` (KIP-848). Uses a single connection:
-its broker must be the groups' coordinator, as is the case in a cluster of one broker.
+Supports three kinds of group: `classic` (JoinGroup and SyncGroup), `consumer` (KIP-848) and `share` (KIP-932). Uses a
+single connection: its broker must be the groups' coordinator, as is the case in a cluster of one broker.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 INACTIVE_STATES: Final = ("Empty", "Dead")
 """States without members, in which offsets can be reset."""
 
@@ -32,6 +33,8 @@ _STATES_FROM: Final = 4
 _TYPES_FROM: Final = 5
 _DESCRIBE_VERSION: Final = 6
 _CONSUMER_DESCRIBE_VERSION: Final = 1
+_SHARE_DESCRIBE_VERSION: Final = 1
+_SHARE_OFFSETS_VERSION: Final = 1
 _DELETE_VERSION: Final = 2
 _COMMIT_VERSION: Final = 9
 _COMMIT_FROM: Final = 5  # older ones carry a retention time
@@ -88,6 +91,13 @@ class Committed(NamedTuple):
     metadata: str
 
 
+class ShareOffset(NamedTuple):
+    """A share group's first offset of a partition that is not done, and its lag; None where it is unknown."""
+
+    start: int | None
+    lag: int | None
+
+
 def when_loaded(
     ask: Callable[[], _Answer],
     clock: Clock,
@@ -127,13 +137,19 @@ def list_groups(client: BlockingClient, states: Iterable[str] = (), kinds: Itera
 
 
 def describe(client: BlockingClient, name: str) -> Group:
-    """Return a group of either kind. Raises ApiError: GROUP_ID_NOT_FOUND if it does not exist."""
+    """Return a group of any kind. Raises ApiError: GROUP_ID_NOT_FOUND if it does not exist."""
     if client.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
         answer = client.request(ApiKey.CONSUMER_GROUP_DESCRIBE, {"group_ids": [name]}, _CONSUMER_DESCRIBE_VERSION)
         found = answer.groups[0]
         if int(found.error_code) != ErrorCode.GROUP_ID_NOT_FOUND:
             check(found)
-            return _consumer_group(found)
+            return _assigned_group(found, CONSUMER)
+    if client.serves(ApiKey.SHARE_GROUP_DESCRIBE):
+        answer = client.request(ApiKey.SHARE_GROUP_DESCRIBE, {"group_ids": [name]}, _SHARE_DESCRIBE_VERSION)
+        found = answer.groups[0]
+        if int(found.error_code) not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            check(found)
+            return _assigned_group(found, SHARE)
     found = client.request(ApiKey.DESCRIBE_GROUPS, {"groups": [name]}, _DESCRIBE_VERSION).groups[0]
     check(found)
     if found.group_state == "Dead":
@@ -142,12 +158,13 @@ def describe(client: BlockingClient, name: str) -> Group:
     return _classic_group(found)
 
 
-def _consumer_group(found: Any) -> Group:
+def _assigned_group(found: Any, kind: str) -> Group:
+    """Return a group whose coordinator assigns its partitions."""
     members = tuple(
         sorted(
             Member(
                 each.member_id,
-                each.instance_id,
+                getattr(each, "instance_id", None),
                 each.client_id,
                 each.client_host,
                 int(each.member_epoch),
@@ -158,9 +175,9 @@ def _consumer_group(found: Any) -> Group:
     )
     return Group(
         str(found.group_id),
-        CONSUMER,
+        kind,
         found.group_state,
-        "consumer",
+        kind,
         found.assignor_name or None,
         int(found.group_epoch),
         members,
@@ -221,6 +238,21 @@ def committed(client: BlockingClient, name: str) -> dict[TopicPartition, Committ
             epoch = int(each.committed_leader_epoch)
             offsets[TopicPartition(str(topic.name), int(each.partition_index))] = Committed(
                 int(each.committed_offset), epoch if epoch >= 0 else None, each.metadata or ""
+            )
+    return offsets
+
+
+def share_offsets(client: BlockingClient, name: str) -> dict[TopicPartition, ShareOffset]:
+    """Return the start offsets of a share group. Raises ApiError."""
+    wanted = {"groups": [{"group_id": name, "topics": None}]}
+    group = client.request(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, wanted, _SHARE_OFFSETS_VERSION).groups[0]
+    check(group)
+    offsets = {}
+    for topic in group.topics:
+        for each in topic.partitions:
+            check(each)
+            offsets[TopicPartition(str(topic.topic_name), int(each.partition_index))] = ShareOffset(
+                int(each.start_offset) if each.start_offset >= 0 else None, int(each.lag) if each.lag >= 0 else None
             )
     return offsets
 
