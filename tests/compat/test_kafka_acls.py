@@ -55,8 +55,13 @@ def test_kafka_acls_adds_lists_and_removes(guarded: BrokerProcess) -> None:
     kafka_acls(
         guarded, "--add", "--deny-principal", "User:*", "--deny-host", "10.0.0.9", "--operation", "All", "--cluster"
     )
+    # V11
+    ranges = ("--allow-host", "127.0.0.0/8", "--allow-host", "::1/128")
+    kafka_acls(guarded, "--add", "--allow-principal", "User:carol", *ranges, "--operation", "Read", "--group", "near")
     listed = kafka_acls(guarded, "--list")
     for words in (
+        "principal=User:carol, host=127.0.0.0/8, operation=READ, permissionType=ALLOW",
+        "principal=User:carol, host=::1/128, operation=READ, permissionType=ALLOW",
         "resourceType=TOPIC, name=orders, patternType=LITERAL",
         "resourceType=TOPIC, name=ord, patternType=PREFIXED",
         "resourceType=GROUP, name=g, patternType=PREFIXED",

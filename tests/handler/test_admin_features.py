@@ -93,6 +93,19 @@ def test_a_downgrade_to_a_newer_version_is_refused(cluster: AdminCluster) -> Non
     assert (response.error_code, "to a newer version" in response.error_message) == (95, True)
 
 
+def test_v14_the_levels_of_a_release_are_accepted_together(cluster: AdminCluster) -> None:
+    """kafka-features upgrade --release-version 4.4; levels without effect are stored."""
+    release = {
+        **DEFAULTS,
+        "eligible.leader.replicas.version": 1,
+        "kraft.version": 1,
+        "streams.version": 1,
+    }
+    assert update(cluster, *[(name, level, UPGRADE) for name, level in release.items()]).error_code == 0
+    cluster.restart_controller()
+    assert cluster.metadata.finalized_features == release
+
+
 def test_only_checking_changes_nothing(cluster: AdminCluster) -> None:
     assert update(cluster, ("transaction.version", 0, SAFE), validate_only=True).error_code == 0
     assert update(cluster, ("transaction.version", 2, SAFE)).error_code == 0

@@ -20,6 +20,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.atomic.AtomicReference;
 
 /** Kafka Streams: words are counted with exactly_once_v2, in two lives of the application. */
 final class StreamsChecks {
@@ -30,7 +31,31 @@ final class StreamsChecks {
     static Map<String, Main.Check> all() {
         Map<String, Main.Check> checks = new LinkedHashMap<>();
         checks.put("exactly_once_v2: word count over a restart", StreamsChecks::wordCount);
+        checks.put("group.protocol=streams is refused", StreamsChecks::streamsProtocol);
         return checks;
+    }
+
+    /** Streams groups are not served: the error of a Kafka with this protocol disabled. */
+    private static void streamsProtocol(Cluster cluster) throws Exception {
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream(cluster.topic(1)).foreach((key, value) -> {});
+        Properties settings = new Properties();
+        settings.put("application.id", Cluster.name("streams"));
+        settings.put("bootstrap.servers", cluster.bootstrap);
+        settings.put("group.protocol", "streams");
+        settings.put("state.dir", Files.createTempDirectory("streams").toString());
+        AtomicReference<Throwable> raised = new AtomicReference<>();
+        try (KafkaStreams streams = new KafkaStreams(builder.build(), settings)) {
+            streams.setUncaughtExceptionHandler(
+                    failure -> {
+                        raised.set(failure);
+                        return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+                    });
+            streams.start();
+            Cluster.until("the error", () -> raised.get() != null);
+        }
+        String text = raised.get() + " " + raised.get().getCause();
+        Cluster.require(text.contains("does not support the STREAMS group protocol"), text);
     }
 
     private static void wordCount(Cluster cluster) throws Exception {
