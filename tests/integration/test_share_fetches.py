@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from confluent_kafka import Producer, TopicCollection
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -35,7 +35,7 @@ BROKER_SETTINGS = {
     "share.coordinator.state.topic.prune.interval.ms": 500,
     "share.coordinator.cold.partition.snapshot.interval.ms": 500,
 }
-ACCEPT, RELEASE, RENEW = 1, 2, 4
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 PARTITIONS = (0, 1)
 KILLS = 8
 
@@ -70,7 +70,7 @@ def configured(admin: AdminClient, **settings: object) -> str:
     """Return a new group that reads from the beginning, with further settings."""
     name = f"share-{uuid.uuid4().hex[:12]}"
     values = {"share.auto.offset.reset": "earliest"} | {
-        f"share.{key.replace('_', '.')}": str(value) for key, value in settings.items()
+        key if "." in key else f"share.{key.replace('_', '.')}": str(value) for key, value in settings.items()
     }
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()]
     [done] = admin.incremental_alter_configs(
@@ -184,6 +184,54 @@ def test_records_delivered_before_a_kill_are_not_skipped(
     wait_until(lambda: member.fetch_raw(max_wait_ms=0).error_code == 0, "a session")
     member.fetch(share_session_epoch=-1)
     assert first_of(member)[:2] == (3, 12)
+
+
+def test_rejected_records_become_dead_letters_with_their_content(
+    admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
+) -> None:
+    name = f"dlq.{topic.name}"
+    settings = {"errors.deadletterqueue.group.enable": "true"}
+    admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result(deadline_s())
+    group = configured(
+        admin,
+        **{"errors.deadletterqueue.topic.name": name, "errors.deadletterqueue.copy.record.enable": "true"},
+    )
+    member = make(group)
+    topic.write(3)
+    assert first_of(member) == (0, 2, 1)
+    assert member.acknowledge([(0, 0, 2, [ACCEPT, REJECT, REJECT])]) == {0: 0}
+    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name, "auto.offset.reset": "earliest"})
+    reader.subscribe([name])
+    letters = [wait_until(lambda: reader.poll(0.1), "a dead letter") for _ in range(2)]
+    reader.close()
+    assert [letter.value() for letter in letters] == [b"1", b"2"]
+    assert dict(letters[0].headers()) == {
+        "__dlq.errors.topic": topic.name.encode(),
+        "__dlq.errors.partition": b"0",
+        "__dlq.errors.offset": b"1",
+        "__dlq.errors.group": group.encode(),
+        "__dlq.errors.delivery.count": b"1",
+        "__dlq.errors.message": b"Offset rejected by client.",
+    }
+    topic.write(1)
+    assert first_of(member) == (3, 3, 1)
+
+
+def test_records_that_snapshots_replace_are_deleted_from_the_state_topic(
+    admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
+) -> None:
+    member = make(configured(admin))
+    topic.write(1)
+    first_of(member)
+    assert member.acknowledge([(0, 0, 0, [ACCEPT])]) == {0: 0}
+    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "watermarks"})
+
+    def is_pruned() -> bool:
+        logs = (TopicPartition("__share_group_state", partition) for partition in range(2))
+        return any(reader.get_watermark_offsets(log)[0] > 0 for log in logs)
+
+    wait_until(is_pruned, "a later start of the log")
+    reader.close()
 
 
 class Reader:

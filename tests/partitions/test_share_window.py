@@ -309,6 +309,7 @@ def test_acknowledgements_of_one_request_apply_together_or_not_at_all() -> None:
     assert answer(window, ACCEPT, [Acquired(0, 9, 1)]) == 0  # before the start offset
     assert answer(window, ACCEPT, [Acquired(10, 19, 1)], "b") == 0
     assert (window.start_offset, window.in_flight) == (20, 0)
+    assert answer(window, ACCEPT, [Acquired(20, 20, 1)]) == ErrorCode.INVALID_RECORD_STATE
 
 
 def test_renewal_begins_a_lock_anew_unless_the_group_forbids_it() -> None:

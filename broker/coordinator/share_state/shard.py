@@ -57,8 +57,8 @@ class ShareStateShard:
         self._loaded = loaded
         self._updates_per_snapshot = updates_per_snapshot
         self._wall_ms, self._log_end = wall_ms, log_end
-        #: Whether records were appended since the last snapshots of cold states.
-        self._has_grown = True
+        #: The end of the log before the last record that is not a repeated snapshot.
+        self._changed_at = log_end()
 
     # ---- loading -------------------------------------------------------------------------------------------------
 
@@ -128,19 +128,17 @@ class ShareStateShard:
     def refresh(self, cold_ms: int) -> None:
         """Write a snapshot of each state without a record in the last ``cold_ms``, so that older records can go.
 
-        Does nothing if the log has not grown since.
+        Those that follow all other records are not repeated.
         """
-        if not self._has_grown:
-            return
         before_ms = self._wall_ms() - cold_ms
         records = [
             self._new_snapshot(group_id, place, state)
             for group_id, states in self.states.items()
             for place, state in states.items()
-            if state.written_ms <= before_ms
+            if state.written_ms <= before_ms and state.snapshot_from <= self._changed_at
         ]
-        self._append(records, nobody_waits)
-        self._has_grown = False
+        if records:
+            self._log.append(records, nobody_waits)
 
     def oldest_needed(self) -> int:
         """Return the offset of the log from which on its records are needed."""
@@ -178,7 +176,7 @@ class ShareStateShard:
 
     def _append(self, records: Sequence[Record], done: Done) -> None:
         if records:
-            self._has_grown = True
+            self._changed_at = self._log_end()
             self._log.append(records, done)
         else:
             done(0)

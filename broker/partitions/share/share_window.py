@@ -308,7 +308,7 @@ class ShareWindow:
             if batch.last < self.start_offset:
                 continue
             if batch.last >= self.next_offset:
-                return _INVALID_REQUEST
+                return _INVALID_REQUEST if self._ranges else _INVALID_RECORD_STATE
             if first <= last_of_previous:
                 return _INVALID_RECORD_STATE
             for each in self._between(first, batch.last):

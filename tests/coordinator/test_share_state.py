@@ -1,0 +1,140 @@
+"""The stored state of share groups: what is loaded is what was written, whatever mixture of records it is in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from rotunda.broker.coordinator.records import Record
+from rotunda.broker.coordinator.share_state.records import SharePlace
+from rotunda.broker.coordinator.share_state.shard import ShareStateShard
+from rotunda.broker.partitions.share.delivery import StateBatch
+from rotunda.broker.protocol.error_codes import ErrorCode
+
+A, B = (bytes([number]) * 16 for number in (1, 2))
+PLACES = [SharePlace(A, 0), SharePlace(A, 1), SharePlace(B, 0)]
+
+
+class Log:
+    """A log that commits at once."""
+
+    partition = 0
+    has_failed = False
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def append(self, records: Sequence[Record], done: Callable[[int], None]) -> None:
+        self.records += records
+        done(0)
+
+    def when_committed(self, done: Callable[[int], None]) -> None:
+        done(0)
+
+
+class Store:
+    """A shard over a log, at a time."""
+
+    def __init__(self, updates_per_snapshot: int = 3) -> None:
+        self.log = Log()
+        self.now_ms = 0
+        self.updates = updates_per_snapshot
+        self.shard = self._new(self.log)
+        self.errors: list[int] = []
+
+    def _new(self, log: Log) -> ShareStateShard:
+        return ShareStateShard(
+            log,  # type: ignore[arg-type]
+            lambda _: None,
+            lambda: self.updates,
+            lambda: self.now_ms,
+            lambda: len(log.records),
+        )
+
+    def initialize(self, group: str, places: Sequence[SharePlace], epoch: int = 1, start: int = 0) -> None:
+        self.shard.initialize(group, places, epoch, start, self.errors.append)
+
+    def loaded(self, first: int = 0) -> dict[str, dict[SharePlace, tuple[object, ...]]]:
+        """Return the content of a shard that has loaded the log from an offset on."""
+        shard = self._new(Log())
+        for key, value in self.log.records[first:]:
+            shard.replay(key, value, -1)
+        return content(shard)
+
+
+def content(shard: ShareStateShard) -> dict[str, dict[SharePlace, tuple[object, ...]]]:
+    return {
+        group: {
+            place: (each.state_epoch, each.snapshot_epoch, each.start_offset, each.complete_count, each.batches)
+            for place, each in states.items()
+        }
+        for group, states in shard.states.items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_loaded_is_what_was_written_also_after_pruning(seed: int) -> None:
+    source, store = random.Random(seed), Store()
+    for group in ("g", "h"):
+        store.initialize(group, PLACES)
+    starts = dict.fromkeys([(group, place) for group in ("g", "h") for place in PLACES], 0)
+    for step in range(200):
+        store.now_ms += 1
+        group, place = source.choice(list(starts))
+        starts[group, place] += source.randrange(3)
+        first = starts[group, place] + source.randrange(20)
+        batch = StateBatch(first, first + source.randrange(5), source.choice((0, 2, 4)), source.randrange(1, 4))
+        store.shard.store(group, place, starts[group, place], step, [batch])
+        if source.random() < 0.02:
+            store.shard.delete(group, [B], store.errors.append)
+            store.initialize(group, [SharePlace(B, 0)])
+            starts[group, SharePlace(B, 0)] = 0
+        if source.random() < 0.05:
+            store.shard.refresh(50)
+        assert store.loaded(store.shard.oldest_needed()) == store.loaded() == content(store.shard)
+    assert set(store.errors) <= {0}
+
+
+def test_snapshots_are_not_repeated_while_nothing_is_written() -> None:
+    store = Store()
+    store.initialize("g", PLACES)
+    store.shard.store("g", PLACES[0], 9, 0, [])
+    store.now_ms += 100
+    store.shard.refresh(50)
+    assert store.shard.oldest_needed() == 4
+    records = len(store.log.records)
+    store.now_ms += 100
+    store.shard.refresh(50)
+    assert len(store.log.records) == records
+
+
+def test_an_older_state_epoch_is_fenced_and_a_newer_one_discards_the_state() -> None:
+    store = Store()
+    store.initialize("g", PLACES[:1], epoch=3, start=10)
+    store.shard.store("g", PLACES[0], 12, 1, [StateBatch(14, 14, 2, 1)])
+    store.initialize("g", PLACES[:2], epoch=2)
+    assert store.errors == [0, ErrorCode.FENCED_STATE_EPOCH]
+    store.initialize("g", PLACES[:1], epoch=3, start=5)
+    assert store.loaded()["g"] == {PLACES[0]: (3, 1, 5, 0, []), PLACES[1]: (2, 0, 0, 0, [])}
+
+
+def test_a_start_offset_never_decreases_but_by_a_reset() -> None:
+    store = Store()
+    store.initialize("g", PLACES[:1])
+    store.shard.store("g", PLACES[0], 9, 0, [])
+    store.shard.store("g", PLACES[0], 4, 0, [])
+    state = store.shard.state("g", PLACES[0])
+    assert state is not None
+    assert state.start_offset == 9
+
+
+def test_the_state_of_a_deleted_topic_is_gone() -> None:
+    store = Store()
+    store.initialize("g", PLACES)
+    store.shard.delete("g", [A], store.errors.append)
+    assert list(store.loaded()["g"]) == [PLACES[2]]
+    store.shard.delete("g", [B], store.errors.append)
+    assert store.loaded() == {}
+    assert store.shard.oldest_needed() == len(store.log.records)
