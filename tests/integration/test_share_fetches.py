@@ -281,7 +281,7 @@ class Reader:
         return {(partition, offset) for offset in range(first, last + 1) if types[offset - first] == ACCEPT}
 
 
-def test_nothing_accepted_comes_again_and_nothing_is_lost_while_handlers_die(
+def test_nothing_accepted_comes_again_and_nothing_is_lost_while_processes_die(
     admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
 ) -> None:
     seed = random_seed()
@@ -297,7 +297,7 @@ def test_nothing_accepted_comes_again_and_nothing_is_lost_while_handlers_die(
                 for partition in PARTITIONS:
                     topic.write(50, partition)
                 written += 50
-                broker.kill("handler", chance.randrange(2))
+                broker.kill(*chance.choice((("handler", 0), ("handler", 1), ("processor", 0))))
             wanted = {(partition, offset) for partition in PARTITIONS for offset in range(written)}
             wait_until(
                 lambda: wanted <= {key for reader in readers for key in {*reader.accepted, *reader.unanswered}},

@@ -6,7 +6,7 @@ need not be in its group: the group's coordinator decides only which partitions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.coordinator.share_state.records import SharePlace
@@ -73,6 +73,12 @@ class ShareConsumers:
         if not body.member_id or len(body.member_id) > _LONGEST_MEMBER_ID:
             raise ApiError(ErrorCode.INVALID_REQUEST)
 
+    def validate_size(self, named: Iterable[SharePlace], known: Iterable[SharePlace] = ()) -> None:
+        """Check the number of partitions of a session, which may not exist. Raises ApiError."""
+        most = self._metadata.broker_config.max_partitions
+        if len({*known, *named}) > most:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"a share session has at most {most} partitions (max.partitions)")
+
     def topic_of(self, request: Request, place: SharePlace) -> TopicInfo | int:
         """Return the topic of a partition, or the error code of one that the client cannot use."""
         topic = self._metadata.topic_by_id(place.topic_id)
@@ -89,12 +95,13 @@ class ShareConsumers:
     # ---- sessions ------------------------------------------------------------------------------------------------
 
     def begin_session(
-        self, request: Request, body: Any, places: Iterable[SharePlace]
+        self, request: Request, body: Any, places: Collection[SharePlace]
     ) -> tuple[ShareGroup, ShareSession[SharePlace]]:
         """Open the session of a member in place of an earlier one. Raises ApiError.
 
         Records that the earlier one has acquired stay with the member.
         """
+        self.validate_size(places)
         shard = self._states.shard_of(body.group_id)
         group = shard.groups.get(body.group_id)
         if group is not None:

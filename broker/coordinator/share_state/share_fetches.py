@@ -125,6 +125,8 @@ class ShareFetches:
                 raise ApiError(ErrorCode.INVALID_REQUEST)
             return ShareFetch(request, body, *self._consumers.begin_session(request, body, named_in(body.topics)))
         fetch = ShareFetch(request, body, *self._consumers.find_session(body))
+        named = named_in(body.topics)
+        self._consumers.validate_size(named, fetch.session.places)
         fetch.acknowledged = self._consumers.acknowledge(request, fetch.group, body, acknowledged)
         if body.share_session_epoch == FINAL_EPOCH:
             self._consumers.end_session(fetch.group, fetch.session)
@@ -134,7 +136,7 @@ class ShareFetches:
                 for topic in body.forgotten_topics_data
                 for partition in topic.partitions
             ]
-            fetch.session.go_on(named_in(body.topics), forgotten)
+            fetch.session.go_on(named, forgotten)
         return fetch
 
     # ---- reading and waiting -------------------------------------------------------------------------------------

@@ -1,0 +1,176 @@
+"""The owner of a share group dies before each line of the turn that stores acknowledgements.
+
+After each death another member fetches. What was accepted in an answered request does not come again, a delivery count
+that was stored does not decrease, and in the end nothing is missing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.shm.tables.process_slots import PROCESSOR
+from tests.support.feeds import random_seed
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Client, Sent, SteppedBroker
+
+pytestmark = pytest.mark.stepped({})
+
+GROUP, TOPIC = "share", "topic"
+ACCEPT, RELEASE = 1, 2
+RECORDS = 4
+#: A record is accepted at the latest at this delivery, well before the limit.
+LAST_DELIVERY = 3
+
+Acquired = list[tuple[int, int, int]]
+
+
+class Consumer:
+    """One member on one connection."""
+
+    def __init__(self, broker: SteppedBroker, topic_id: bytes, member: str) -> None:
+        self._broker, self._topic_id, self._member = broker, topic_id, member
+        self._client: Client = broker.client()
+        self._epoch = 0
+
+    def send(self, batches: Sequence[dict[str, Any]] = (), **fields: Any) -> Sent:
+        """Send a ShareFetch in the next epoch, and return it without a wait for its response."""
+        body = {
+            "group_id": GROUP,
+            "member_id": self._member,
+            "share_session_epoch": self._epoch,
+            "max_bytes": 1 << 20,
+            "max_records": 500,
+            "topics": [
+                {
+                    "topic_id": self._topic_id,
+                    "partitions": [{"partition_index": 0, "acknowledgement_batches": list(batches)}],
+                }
+            ],
+            **fields,
+        }
+        self._epoch += 1
+        frame = codec.encode_request(ApiKey.SHARE_FETCH, 2, 0, "test", body)[4:]
+        return self._client.send_frame(ApiKey.SHARE_FETCH, 2, frame)
+
+    def fetch(self) -> Acquired:
+        sent = self.send()
+        self._broker.settle()
+        return acquired_in(sent)
+
+
+def response_to(sent: Sent) -> Any:
+    payload = sent.answer.payload
+    return codec.decode_response(ApiKey.SHARE_FETCH, 2, payload, 4, len(payload))
+
+
+def acquired_in(sent: Sent) -> Acquired:
+    response = response_to(sent)
+    assert response.error_code == 0, response.error_code
+    return [
+        (each.first_offset, each.last_offset, each.delivery_count)
+        for topic in response.responses
+        for part in topic.partitions
+        for each in part.acquired_records
+    ]
+
+
+def initialize(broker: SteppedBroker, topic_id: bytes) -> None:
+    """Give the group state for the topic, as its coordinator does."""
+    for _ in range(10):
+        outcomes: list[int] = []
+        broker.parts(0).coordinators.share_rpc.initialize(GROUP, topic_id, [0], 0, 0, outcomes.append)
+        broker.settle()
+        if outcomes == [0]:
+            return
+    raise AssertionError("no state")
+
+
+class Trials:
+    """What clients know by the responses that they had."""
+
+    def __init__(self, broker: SteppedBroker) -> None:
+        self.broker = broker
+        broker.context.slots.set_generation(PROCESSOR, 0, 1)
+        broker.create(TOPIC, 1)
+        topic = broker.parts(0).metadata.topic(TOPIC)
+        assert topic is not None
+        self.topic_id = topic.topic_id
+        initialize(broker, self.topic_id)
+        self.accepted: set[int] = set()
+        self.unanswered: set[int] = set()
+        #: By offset, the delivery count of a release that was answered.
+        self.released: dict[int, int] = {}
+        self.written = 0
+
+    def begin(self, member: str) -> tuple[Consumer, Acquired]:
+        """Write records; return a new member and all that it acquires."""
+        batch = record_batch([b"%d" % number for number in range(RECORDS)])
+        self.broker.client().produce([(TOPIC, 0, batch)])
+        self.written += RECORDS
+        self.broker.settle()
+        consumer = Consumer(self.broker, self.topic_id, member)
+        acquired = consumer.fetch()
+        for first, last, count in acquired:
+            for offset in range(first, last + 1):
+                assert offset not in self.accepted, f"{offset} comes again"
+                assert count > self.released.get(offset, 0), f"the delivery count of {offset} decreased"
+        return consumer, acquired
+
+    def answered(self, sent: Sent, types: dict[int, tuple[int, int]]) -> None:
+        """Record the outcome of acknowledgements: by offset, the type and the delivery count."""
+        response = response_to(sent)
+        parts = [part for topic in response.responses for part in topic.partitions]
+        is_applied = not response.error_code and parts[0].acknowledge_error_code == 0
+        if not is_applied:
+            assert response.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND, response
+        for offset, (kind, count) in types.items():
+            if kind == ACCEPT:
+                (self.accepted if is_applied else self.unanswered).add(offset)
+            elif is_applied:
+                self.released[offset] = count
+
+
+def acknowledgements(acquired: Acquired) -> tuple[list[dict[str, Any]], dict[int, tuple[int, int]]]:
+    """Return batches that accept all but the last record of each range, and the type and count by offset."""
+    batches, types = [], {}
+    for first, last, count in acquired:
+        kinds = [ACCEPT] * (last - first + 1)
+        if count < LAST_DELIVERY:
+            kinds[-1] = RELEASE
+        batches.append({"first_offset": first, "last_offset": last, "acknowledge_types": kinds})
+        types |= {first + at: (kind, count) for at, kind in enumerate(kinds)}
+    return batches, types
+
+
+def test_the_owner_dies_at_any_line_of_an_acknowledgement(broker: SteppedBroker) -> None:
+    trials, every = Trials(broker), 3
+    seed = random_seed()
+    print(f"seed {seed}")
+    line, died = random.Random(seed).randint(1, every), True
+    while died:
+        consumer, acquired = trials.begin(f"member-{line}")
+        batches, types = acknowledgements(acquired)
+        sent = consumer.send(batches, max_records=0)
+        died = broker.turn_until_line(sent.target, line)
+        if died:
+            broker.replace(sent.target)
+        broker.settle()
+        trials.answered(sent, types)
+        broker.forget_clients()
+        line += every
+    assert line > 100
+    for last in range(2 * LAST_DELIVERY):
+        consumer, acquired = trials.begin(f"last-{last}")
+        batches, types = acknowledgements(acquired)
+        sent = consumer.send(batches, share_session_epoch=-1)
+        broker.settle()
+        trials.answered(sent, types)
+    missing = set(range(trials.written - RECORDS * LAST_DELIVERY)) - trials.accepted - trials.unanswered
+    assert not missing
