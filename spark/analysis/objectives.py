@@ -75,7 +75,7 @@ def _objectives(found: Mapping[str, Any]) -> list[Objective]:
     names = [objective.name for objective in objectives]
     twice = sorted(name for name in set(names) if names.count(name) > 1)
     if twice:
-        raise JobFailed(f"name: {twice[0]!r} stands twice")
+        raise JobFailed(f"name: duplicate {twice[0]!r}")
     return objectives
 
 

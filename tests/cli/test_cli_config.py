@@ -79,7 +79,7 @@ def test_levels_of_loggers(broker: BrokerProcess) -> None:
         (["set", "principal.builder.class=x.Y"], 1, "Java classes cannot be loaded"),
         (["set", "log.retention.ms=1", "num.partitions=2"], 1, "[num.partitions]"),
         (["set", "log.retention.ms"], 2, "expected KEY=VALUE"),
-        (["set", "a=1", "a=2"], 2, "a stands twice"),
+        (["set", "a=1", "a=2"], 2, "duplicate setting a"),
         (
             ["describe", "log.retention.m"],
             1,

@@ -258,7 +258,7 @@ def test_a_reset_is_shown_and_only_with_execute_done(fake: FakeBroker, run: Run)
         "orders          0       2      0",
         "orders          1       -      1",
         "orders          2       -      0",
-        "nothing is changed: --execute sets these offsets",
+        "no offsets were changed: use --execute to set them",
     ]
     assert fake.offsets["empty"][ORDERS[0]][0] == 2
     done = run(*arguments, "--execute", "--json").json
@@ -327,9 +327,9 @@ def test_a_group_that_does_not_exist_yet_may_be_given_offsets(fake: FakeBroker, 
     ("arguments", "code", "complaint"),
     [
         (("late", "--all-topics"), 1, "late is in state Stable, with members m-1 (client app at /10.0.0.1); stop"),
-        (("nobody", "--all-topics"), 1, "group nobody has committed nothing: name topics with --topic"),
+        (("nobody", "--all-topics"), 1, "group nobody has no committed offsets: name topics with --topic"),
         (("empty", "--topic", "nowhere"), 1, "unknown topic nowhere"),
-        (("empty", "--topic", "orders:0,7"), 1, "orders has 3 partitions from 0 on, and none numbered 7"),
+        (("empty", "--topic", "orders:0,7"), 1, "orders has partitions 0 to 2, not 7"),
         (("empty", "--topic", "orders:"), 2, "--topic orders:: expected TOPIC or TOPIC:PARTITION,..."),
         (("empty", "--topic", "orders:a"), 2, "--topic orders:a: expected"),
         (("empty", "--topic", ":1"), 2, "--topic :1: expected"),
@@ -375,4 +375,4 @@ def test_a_partition_that_is_refused_is_named(fake: FakeBroker, run: Run) -> Non
     done = run("reset-offsets", "empty", "--topic", "orders:0", "--to-latest", "--execute", "--json")
     assert done.code == 1
     assert done.json["partitions"][0]["error"] == "UNKNOWN_MEMBER_ID"
-    assert done.err.startswith("rotunda: orders-0: UNKNOWN_MEMBER_ID: not set, as the group has got members meanwhile")
+    assert done.err.startswith("rotunda: orders-0: UNKNOWN_MEMBER_ID: not set: the group has members now")

@@ -47,7 +47,7 @@ def test_passwords_stay_in_the_files_that_have_them(capsys: pytest.CaptureFixtur
         (("--to", "kafka:1", "--topics", "a,("), "--topics (: missing ), unterminated subpattern"),
         (
             ("--to", "kafka:1", "--to-config", "FILE"),
-            "sasl.password is librdkafka's; MirrorMaker takes sasl.jaas.config",
+            "sasl.password is a librdkafka name; MirrorMaker needs Java's sasl.jaas.config",
         ),
     ],
 )

@@ -111,7 +111,7 @@ def test_what_is_printed_for_people(secured: Secured) -> None:
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     for arguments, complaint in (
-        (("--ephemeral",), "keeps nothing"),
+        (("--ephemeral",), "excludes --ephemeral"),
         (("--data-dir", str(tmp_path / "data"), "--set", "listeners=PLAINTEXT://127.0.0.1:0"), "leave one of them out"),
         (("--data-dir", str(tmp_path / "data"), "--listen", "PLAINTEXT://127.0.0.1:0"), "it is HOST:PORT"),
     ):

@@ -34,7 +34,7 @@ def test_the_sample_is_valid() -> None:
         ("objective = 3", "no objectives"),
         ("objective = []", "no objectives"),
         ("[[objectives]]", "unknown key 'objectives'"),
-        (f"[[objective]]\n{LATENCY}[[objective]]\n{LATENCY}", "name: 'x' stands twice"),
+        (f"[[objective]]\n{LATENCY}[[objective]]\n{LATENCY}", "name: duplicate 'x'"),
         (f"[[objective]]\n{LATENCY}latancy = 1", "objective 1: unknown key 'latancy'; there are name, api,"),
         ('[[objective]]\nlatency = "1s"', "objective 1: name is missing"),
         ('[[objective]]\nname = "x"', "objective 1: latency and error-rate: 'x' needs one of the two"),

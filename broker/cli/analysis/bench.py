@@ -43,7 +43,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if parsed.seconds is not None:
         events = [event for event in events if event.atUs < parsed.seconds * parsed.speed * _US]
     if not events:
-        raise RotundaError(f"{parsed.profile} has nothing in its first {parsed.seconds:g} seconds")
+        raise RotundaError(f"{parsed.profile} has no requests in its first {parsed.seconds:g} seconds")
     clock = SystemClock()
     with connected(parsed, environment) as client:
         made = {name: _topic(client, parsed.topic_prefix, name, n) for name, n in partitions_needed(events).items()}

@@ -29,7 +29,7 @@ _OF_LIBRDKAFKA = {
 _PROPERTIES = """\
 # Carries topics, records and positions of groups from Rotunda to an Apache Kafka, as long as this runs:
 #   bin/connect-mirror-maker.sh {file}
-# What to do before and after: docs/outgrowing.md
+# Steps before and after: docs/outgrowing.md
 
 clusters = rotunda, kafka
 rotunda.bootstrap.servers = {source}
@@ -46,7 +46,7 @@ offset-syncs.topic.location = target
 emit.heartbeats.enabled = false
 heartbeats.replication.enabled = false
 
-# Records of transactions that were aborted stay behind, and none comes twice when MirrorMaker is killed.
+# Without aborted records, and without duplicates when MirrorMaker is killed.
 rotunda.consumer.isolation.level = read_committed
 kafka.exactly.once.source.support = enabled
 dedicated.mode.enable.internal.rest = true
@@ -56,7 +56,8 @@ listeners = http://127.0.0.1:0
 sync.group.offsets.enabled = true
 sync.topic.acls.enabled = false
 
-# What is new is noticed in seconds; a position is exact as soon as a group has read to the end and this time is over.
+# New topics and groups are found within seconds. A position is exact when its group has read to the end and this time
+# has passed.
 refresh.topics.interval.seconds = 10
 refresh.groups.interval.seconds = 10
 sync.topic.configs.interval.seconds = 10
@@ -116,7 +117,7 @@ def _access(cluster: str, file: Path | None, properties: Mapping[str, str]) -> l
     lines = []
     for name, value in properties.items():
         if name in _OF_LIBRDKAFKA:
-            raise UsageError(f"{file}: {name} is librdkafka's; MirrorMaker takes {_OF_LIBRDKAFKA[name]}, as Java does")
+            raise UsageError(f"{file}: {name} is a librdkafka name; MirrorMaker needs Java's {_OF_LIBRDKAFKA[name]}")
         if name != "bootstrap.servers" and file is not None:
             shown = f"${{file:{file.absolute()}:{name}}}" if name in SECRETS else value
             lines.append(f"{cluster}.{name} = {shown}")

@@ -50,7 +50,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         committed = {each: value.offset for each, value in found.items()}
         partitions = _partitions(client, scope) if scope else list(committed)
         if not partitions:
-            raise RotundaError(f"group {quoted(parsed.name)} has committed nothing: name topics with --topic")
+            raise RotundaError(f"group {quoted(parsed.name)} has no committed offsets: name topics with --topic")
         planned = resets.plan(client, goal, number, partitions, committed)
         errors = _execute(client, parsed.name, planned) if parsed.execute else {}
     _print(parsed, planned, errors)
@@ -97,7 +97,7 @@ def duration_ms(text: str) -> int:
     try:
         length = timedelta(**{unit: float(number) for unit, number in found.groupdict(default="0").items()})
     except OverflowError:
-        raise UsageError(f"--by-duration {text}: longer than there has been time") from None
+        raise UsageError(f"--by-duration {text}: before 1970-01-01") from None
     return length // _MILLISECOND
 
 
@@ -125,7 +125,7 @@ def _partitions(client: BlockingClient, scope: Mapping[str, set[int] | None]) ->
         missing = sorted(each for each in numbers or () if each >= counts[topic])
         if missing:
             listed = ", ".join(map(str, missing))
-            raise RotundaError(f"topic {topic} has {counts[topic]} partitions from 0 on, and none numbered {listed}")
+            raise RotundaError(f"topic {topic} has partitions 0 to {counts[topic] - 1}, not {listed}")
         found += [TopicPartition(topic, each) for each in numbers or range(counts[topic])]
     return found
 
@@ -152,7 +152,7 @@ def _execute(client: BlockingClient, name: str, planned: Iterable[Reset]) -> dic
 
 def _refusal(code: int) -> str:
     if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
-        return f"{name_of(code)}: not set, as the group has got members meanwhile; stop them and try again"
+        return f"{name_of(code)}: not set: the group has members now; stop them and retry"
     return f"{name_of(code)}: not set"
 
 
@@ -184,4 +184,4 @@ def _print(parsed: argparse.Namespace, planned: Iterable[Reset], errors: Mapping
     for line in aligned(_HEADERS, rows):
         print(line)
     if not parsed.execute:
-        print("nothing is changed: --execute sets these offsets")
+        print("no offsets were changed: use --execute to set them")

@@ -49,7 +49,7 @@ def _changes(parsed: argparse.Namespace) -> _Changes:
         names = [name for name, _ in changes]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
-            raise UsageError(f"config set: {twice[0]} stands twice")
+            raise UsageError(f"config set: duplicate setting {twice[0]}")
         return dict(changes)
     return dict.fromkeys(parsed.names) if parsed.action == "delete" else {}
 

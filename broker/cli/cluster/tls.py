@@ -59,7 +59,9 @@ def _init(parsed: argparse.Namespace) -> int:
         if client is not None:
             authority.issue_client(parsed.client)
     except FileExistsError as failure:
-        raise RotundaError(f"{failure.filename2 or failure.filename} has been made meanwhile; it stays") from failure
+        raise RotundaError(
+            f"{failure.filename2 or failure.filename} was created meanwhile and is not replaced"
+        ) from failure
     except OSError as failure:
         raise RotundaError(f"{directory} cannot be written: {failure.strerror}") from failure
     _print(parsed, directory, client)

@@ -30,10 +30,10 @@ def _configs(parsed: argparse.Namespace) -> _Configs:
     configs: dict[str, str | None] = dict(assignment(text, "--config") for text in getattr(parsed, "configs", ()))
     for key in getattr(parsed, "deleted_configs", ()):
         if configs.get(key) is not None:
-            raise UsageError(f"--delete-config {key}: --config sets it; only one of them can be meant")
+            raise UsageError(f"--delete-config {key}: excluded by --config")
         configs[key] = None
     if parsed.action == "alter" and not configs and parsed.partitions is None:
-        raise UsageError("topic alter: nothing to do; give --partitions, --config or --delete-config")
+        raise UsageError("topic alter: nothing to change; use --partitions, --config or --delete-config")
     return configs
 
 

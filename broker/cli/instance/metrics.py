@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
             raise BootFailed(f"no broker runs with run directory {path}", _NOT_RUNNING_EXIT_CODE)
         reader = attached(record)
     except SegmentError as error:
-        raise BootFailed(f"the broker with run directory {path} is going: {error}", _NOT_RUNNING_EXIT_CODE) from None
+        raise BootFailed(f"the broker with run directory {path} is stopping: {error}", _NOT_RUNNING_EXIT_CODE) from None
     deadline_ns = SystemClock.monotonic_ns() + WAIT_NS
     reader.wants.command_looks(deadline_ns)
     reading: BrokerReading = reader.read()

@@ -31,7 +31,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 def _running(parsed: argparse.Namespace, environment: Mapping[str, str]) -> list[tuple[str, str, str]]:
     if parsed.config or parsed.sets or parsed.data_dir or parsed.listen or parsed.advertise or parsed.ephemeral:
-        raise UsageError("--run-dir is for a broker that runs already: settings cannot be given with it")
+        raise UsageError("--run-dir prints a running broker's settings: it excludes other settings")
     with connected(parsed, environment) as connection:
         described = settings.describe(connection)
     # The broker also describes settings that only Kafka has.

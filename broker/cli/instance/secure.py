@@ -38,7 +38,7 @@ class SecureStart:
 
     def __init__(self, parsed: argparse.Namespace, environment: Mapping[str, str]) -> None:
         if parsed.ephemeral:
-            raise UsageError("--secure keeps certificates and users in the data directory: --ephemeral keeps nothing")
+            raise UsageError("--secure stores certificates and users in the data directory: it excludes --ephemeral")
         if parsed.listen and "://" in parsed.listen:
             raise UsageError(f"--listen {parsed.listen}: with --secure it is HOST:PORT, the protocol is SASL_SSL")
         address = parsed.listen or _DEFAULT_ADDRESS

@@ -49,7 +49,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     try:
         sources, reader = _sources(record)
     except SegmentError as error:
-        raise BootFailed(f"the broker with run directory {path} is going: {error}", _NOT_RUNNING_EXIT_CODE) from None
+        raise BootFailed(f"the broker with run directory {path} is stopping: {error}", _NOT_RUNNING_EXIT_CODE) from None
     once = parsed.once or not sys.stdout.isatty()
     console = Console()
     earlier = reader.read()
