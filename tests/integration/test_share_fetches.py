@@ -128,6 +128,27 @@ def test_a_waiting_fetch_is_woken_by_a_release(admin: AdminClient, make: Make, t
         assert waiting.result(deadline_s())[0].acquired == [(1, 2, 2), (4, 4, 2)]
 
 
+def test_a_fetch_that_waits_for_a_full_window_is_woken_by_an_acknowledgement(
+    admin: AdminClient, make: Make, topic: Topic
+) -> None:
+    group = configured(admin, partition_max_record_locks=100)
+    holder, other = make(group), make(group)
+    for _ in range(2):
+        topic.write(100)
+    assert first_of(holder) == (0, 99, 1)
+    other.fetch(max_wait_ms=0)
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(other.fetch, max_wait_ms=60_000)
+        assert holder.acknowledge([(0, 0, 99, [ACCEPT])]) == {0: 0}
+        assert waiting.result(deadline_s())[0].acquired == [(100, 199, 1)]
+
+
+def test_a_fetch_of_no_minimum_is_answered_at_once(admin: AdminClient, make: Make) -> None:
+    member = make(configured(admin))
+    member.fetch(max_wait_ms=0)
+    assert member.fetch(max_wait_ms=600_000, min_bytes=0) == {}
+
+
 def test_a_closed_connection_gives_its_records_back(admin: AdminClient, make: Make, topic: Topic) -> None:
     group = configured(admin)
     holder, other = make(group), make(group)

@@ -264,14 +264,14 @@ class ShareGroup:
             self.drop(place)
         self.wake_all()
 
-    def changed(self, place: SharePlace, *, is_more_available: bool = True) -> None:
+    def changed(self, place: SharePlace) -> None:
         """Store the changes of a window, and wake the fetches that wait for its records."""
         window = self.windows[place]
         changes = window.take_changes()
         if changes or window.start_offset > self.shard.states[self.group_id][place].start_offset:
             self.shard.store(self.group_id, place, window.start_offset, window.complete_count, changes)
         self._send_letters(place, window)
-        if is_more_available:
+        if window.has_news:
             self.wake_all()
 
     def _send_letters(self, place: SharePlace, window: ShareWindow) -> None:

@@ -191,10 +191,8 @@ class ShareFetches:
             if acquired:
                 self._answer(fetch, acquired)
                 return True
-        if final or self._is_all_in_error(fetch):
-            self._answer(fetch, {})
-            return True
-        return False
+        self._answer(fetch, {})
+        return True
 
     def _is_over(self, fetch: ShareFetch) -> bool:
         """End a fetch whose client has disconnected, or whose session has ended; False if it may go on."""
@@ -205,9 +203,6 @@ class ShareFetches:
             return False
         self._reject(fetch.request, fetch.body, ApiError(ErrorCode.SHARE_SESSION_NOT_FOUND))
         return True
-
-    def _is_all_in_error(self, fetch: ShareFetch) -> bool:
-        return all(place in fetch.errors for place in fetch.session.places)
 
     def _find(self, fetch: ShareFetch) -> tuple[dict[SharePlace, Readable], bool]:
         """Return the records that may be acquired, and whether they are enough for a response."""
@@ -242,8 +237,8 @@ class ShareFetches:
             elif located is not None:
                 found[place] = located
         size = sum(each.found.length for each in found.values())
-        is_due = bool(fetch.errors) and not found and self._is_all_in_error(fetch)
-        return found, is_due or size >= min(fetch.body.min_bytes, max_bytes)
+        is_hopeless = all(place in fetch.errors for place in fetch.session.places)
+        return found, is_hopeless or size >= min(fetch.body.min_bytes, max_bytes)
 
     def _acquire(self, fetch: ShareFetch, readable: dict[SharePlace, Readable]) -> dict[SharePlace, Found]:
         """Acquire records for the member, from one partition after the other."""
@@ -317,7 +312,7 @@ class ShareFetches:
     def _begin_at(self, group: ShareGroup, place: SharePlace, offset: int) -> None:
         if group.shard.state(group.group_id, place) is not None and group.shard.is_open:
             group.begin(place, offset, [])
-            group.changed(place, is_more_available=False)
+            group.changed(place)
 
     def _follow_log_start(self, group: ShareGroup, place: SharePlace, part: SharePartition) -> None:
         """Skip the records that retention or DeleteRecords have removed."""

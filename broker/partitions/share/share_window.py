@@ -138,6 +138,8 @@ class ShareWindow:
     def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
         """Continue from stored state: what no batch covers before the last one was acquired, and is available."""
         self.start_offset = start_offset
+        #: Whether a fetch was refused records because too many are in flight.
+        self.is_blocked = False
         #: The offset after the window: the next to be read.
         self.next_offset = start_offset
         self._ranges: list[_Range] = []
@@ -172,7 +174,13 @@ class ShareWindow:
         """Return the offset from which a fetch has to read; -1 if nothing may be acquired now."""
         if self._sizes[_AVAILABLE]:
             return next(each.first for each in self._ranges if each.state == _AVAILABLE)
-        return self.next_offset if self.in_flight < most_in_flight else -1
+        self.is_blocked = self.in_flight >= most_in_flight
+        return -1 if self.is_blocked else self.next_offset
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a fetch that found nothing to acquire may find something now, without a new record."""
+        return self._sizes[_AVAILABLE] > 0 or self.is_blocked
 
     def batches(self) -> list[StateBatch]:
         """Return the whole window, for the status of a group."""
