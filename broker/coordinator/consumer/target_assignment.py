@@ -203,13 +203,17 @@ class _Balance:
 
     def hand_out(self) -> None:
         """Assign free partitions to the subscribers with the fewest."""
+        subscribers: Sequence[int] = ()
+        by_load: list[tuple[int, int]] = []
         for topic_id in self._topics:
             owners = self._owners[topic_id]
             free = [partition for partition, owner in enumerate(owners) if owner == _NOBODY]
             if not free:
                 continue
-            by_load = [(self._loads[number], number) for number in self._subscribers[topic_id]]
-            heapq.heapify(by_load)
+            if self._subscribers[topic_id] is not subscribers:
+                subscribers = self._subscribers[topic_id]
+                by_load = [(self._loads[number], number) for number in subscribers]
+                heapq.heapify(by_load)
             for partition in free:
                 load, owner = by_load[0]
                 heapq.heapreplace(by_load, (load + 1, owner))
@@ -292,6 +296,10 @@ def _subscribers(members: Sequence[MemberSubscription], counts: PartitionCounts)
     alike: dict[frozenset[bytes], list[int]] = {}
     for number, member in enumerate(members):
         alike.setdefault(member.topic_ids, []).append(number)
+    if len(alike) == 1:
+        everybody: Sequence[int]
+        [everybody] = alike.values()
+        return dict.fromkeys(counts, everybody)
     found: dict[bytes, list[list[int]]] = {topic_id: [] for topic_id in counts}
     for topic_ids, numbers in alike.items():
         for topic_id in topic_ids:
