@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from rotunda.broker.log.log_manager import LogManager
+from rotunda.broker.log.partition_log import PartitionLog
 from rotunda.broker.metadata import metadata_cache
 from rotunda.broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange, Operation
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
+from rotunda.broker.partitions.partition_manager import PROGRESS_NS
 from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced
@@ -280,3 +284,23 @@ def test_what_there_was_no_room_to_open_is_opened_in_slices_when_there_is(broker
     assert produced(sent) == [(0, 0)]
     assert set(partitions.owned) == set(rows.values())
     assert not partitions.changes
+
+
+def test_opening_many_partitions_at_a_start_is_logged(broker: SteppedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.create("a", 12)
+    target = broker.partition("a", 0).owner
+    count = len(broker.parts(target).partitions.log_manager.logs)
+    assert count > 4
+    opened, open_log = 0, LogManager.open
+
+    def open_slowly(*arguments: Any) -> PartitionLog:
+        nonlocal opened
+        opened += 1
+        broker.clock.advance_ns(PROGRESS_NS if opened in {2, 4} else 0)
+        return open_log(*arguments)
+
+    caplog.set_level(logging.INFO)
+    with mock.patch.object(LogManager, "open", open_slowly):
+        broker.replace(target)
+    lines = [line for line in caplog.messages if line.startswith("opened ")]
+    assert lines == [f"opened {number} of {count} partitions" for number in (2, 4)]

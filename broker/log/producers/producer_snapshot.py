@@ -28,7 +28,7 @@ from rotunda.broker.log.segments.log_segment import IOV_MAX
 from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.log.segments.segment_files import (
     SNAPSHOT_SUFFIX,
-    offsets_of,
+    offsets_in,
     read_file,
     remove_if_there,
     segment_file,
@@ -116,7 +116,7 @@ class SnapshotFiles:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.offsets = offsets_of(directory, SNAPSHOT_SUFFIX)
+        self.offsets = offsets_in(os.listdir(directory), SNAPSHOT_SUFFIX)
 
     def write(self, offset: int, content: Sequence[bytes]) -> None:
         """Write the snapshot of the state up to `offset`. Raises OSError."""
