@@ -156,6 +156,19 @@ def test_d12_a_target_that_closes_is_obeyed_after_the_answers_before_it(bench: P
     assert bench.value("connections_closed", "response") == 1
 
 
+def test_d12_a_close_with_unread_input_does_not_reset_the_connection(bench: ProcessorBench) -> None:
+    """A reset would discard responses that have not reached the client."""
+    client = bench.connect()
+    client.send(frame(1) + BAD_SIZE)
+    (request,) = bench.requests(1)
+    client.send(frame(2))
+    bench.targets[0].answer(request, b"first")
+    bench.wait_closed(client)
+    client.sock.settimeout(60)
+    assert client.sock.recv(100) == b"first"
+    assert client.sock.recv(100) == b""
+
+
 def test_c13_closing_without_an_answer(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1, api_key=PRODUCE))

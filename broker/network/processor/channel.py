@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rotunda.broker.ipc import connection_id
@@ -31,6 +32,8 @@ LARGE_READ_BYTES = 2048
 #: The most bytes written to one socket before others are served: a few milliseconds of TLS.
 WRITTEN_AT_ONCE_BYTES = 4 * 1024 * 1024
 
+#: The input dropped before a connection is closed: the most reads, and their size.
+_MOST_DISCARDED, _DISCARDED_BYTES = 16, 64 * 1024
 
 #: The first bytes of requests that wait for events outside the broker: for records, or for group members.
 _WAITING = tuple(int(key).to_bytes(2, "big") for key in (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
@@ -350,6 +353,13 @@ class Channel(ChannelFields):
         """Drop output and input, from this iteration of the loop on: the connection is faulty."""
         self.discard_output()
         self.muted |= MuteCause.REFUSED
+
+    def discard_input(self) -> None:
+        """Drop the input that has arrived: closing with unread bytes resets the connection, and loses responses."""
+        with suppress(OSError):
+            for _ in range(_MOST_DISCARDED):
+                if not os.read(self.fd, _DISCARDED_BYTES):
+                    return
 
     def discard_output(self) -> None:
         """Drop unsent output (``D13``)."""

@@ -43,6 +43,8 @@ RETRY_MS = 1
 #: Channels read between two publications. Publishing once for all would wake handlers less often, but then handlers
 #: sleep while requests are read, and requests wait while handlers run: the CPUs of a small machine idle alternately.
 PUBLISH_EVERY = 16
+#: Causes of a close after the last response, which the client is to receive (``D12``).
+_AFTER_RESPONSES = frozenset({"response", "invalid_request"})
 #: The most new connections received in one iteration (``B02``).
 NEW_CONNECTIONS = 20
 
@@ -390,6 +392,8 @@ class Processor:
         self._selector.unregister(channel)
         self._reader.forget(channel)
         channel.discard_output()
+        if cause in _AFTER_RESPONSES:
+            channel.discard_input()
         channel.sock.close()
         if channel.tls is not None:
             self.tls.forget(channel)
