@@ -27,8 +27,9 @@ _START: Final = struct.Struct(
     "h"  # request_api_version
     "i"  # correlation_id
 )
-_LENGTH_BYTES: Final = 2
 _LONGEST_BYTES: Final = 2**15 - 1
+#: UTF-8 has four bytes a character at most.
+_ALWAYS_FITS: Final = _LONGEST_BYTES // 4
 #: The first version of ApiVersions with the client's software.
 SOFTWARE_FROM: Final = 3
 #: The node id of an ApiVersions that is for any node.
@@ -46,7 +47,7 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str
-    """Empty when the client sent null. Invalid UTF-8 has U+FFFD in it, as in Kafka."""
+    """Empty when the client sent null. Invalid UTF-8 has U+FFFD in it, as in Kafka; cut to the length of a string."""
     body_offset: int
     """Where the body starts, in the buffer that was parsed."""
 
@@ -61,21 +62,15 @@ def parse_header(buffer: Buffer, offset: int, end: int) -> RequestHeader:
         flexible_from = FLEXIBLE_FROM.get(api_key)
         if flexible_from is None:
             raise InvalidReceive(f"unknown api key {api_key}")
-        try:
-            client_id, offset = read_nullable_string(buffer, offset + _START.size, end)
-        except UnicodeDecodeError as error:
-            client_id, offset = _repaired(error.object), offset + _START.size + _LENGTH_BYTES + len(error.object)
+        client_id, offset = read_nullable_string(buffer, offset + _START.size, end)
+        if client_id is not None and len(client_id) > _ALWAYS_FITS:
+            client_id = client_id.encode()[:_LONGEST_BYTES].decode(errors="ignore")
         if api_version >= flexible_from:
             offset = skip_tagged_fields(buffer, offset, end)
     except MALFORMED as error:
         raise InvalidReceive(f"malformed request header: {error}") from error
     check_end(offset, end)
     return RequestHeader(api_key, api_version, correlation_id, client_id or "", offset)
-
-
-def _repaired(text: bytes) -> str:
-    """Return a client id that is not UTF-8 with U+FFFD for the invalid bytes, cut to the maximum length of a string."""
-    return text.decode(errors="replace").encode()[:_LONGEST_BYTES].decode(errors="ignore")
 
 
 def is_valid_software(text: str) -> bool:

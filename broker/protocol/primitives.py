@@ -3,7 +3,8 @@
 Used by the codecs of this package, in any process. The buffer may be far larger than the request (a whole shared
 segment), so readers of values with a length have the parameter `end`, the request's end, and never read beyond it.
 Fixed-size reads do not: a codec checks once, at its own end, that it stayed inside (`check_end`). Reads past the buffer
-itself raise `struct.error` or `IndexError`; each codec turns `MALFORMED` into `InvalidReceive` in one place.
+itself raise `struct.error` or `IndexError`; each codec turns `MALFORMED` into `InvalidReceive` in one place. Bytes of
+strings that are not UTF-8 are read as U+FFFD, as in Kafka.
 """
 
 import struct
@@ -13,7 +14,7 @@ from rotunda.broker.errors import InvalidReceive
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-MALFORMED: Final = (struct.error, IndexError, UnicodeDecodeError)
+MALFORMED: Final = (struct.error, IndexError)
 """Errors of reading invalid bytes besides `InvalidReceive`."""
 
 ZERO_TOPIC_ID: Final = bytes(16)
@@ -79,7 +80,7 @@ def _read_text(buffer: Buffer, offset: int, length: int, end: int) -> tuple[str,
     stop = offset + length
     if length < 0 or stop > end:
         raise InvalidReceive(f"string of {length} bytes where {end - offset} are left")
-    return str(buffer[offset:stop], "utf-8"), stop
+    return str(buffer[offset:stop], "utf-8", "replace"), stop
 
 
 def read_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int]:
@@ -89,7 +90,7 @@ def read_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int]:
     stop = offset + length
     if length < 0 or stop > end:
         raise InvalidReceive(f"string of {length} bytes where {end - offset} are left")
-    return str(buffer[offset:stop], "utf-8"), stop
+    return str(buffer[offset:stop], "utf-8", "replace"), stop
 
 
 def read_nullable_string(buffer: Buffer, offset: int, end: int) -> tuple[str | None, int]:
@@ -109,7 +110,7 @@ def read_compact_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int
     stop = offset + length - 1
     if length == 0 or stop > end:
         raise InvalidReceive(f"string of {length - 1} bytes where {end - offset} are left")
-    return str(buffer[offset:stop], "utf-8"), stop
+    return str(buffer[offset:stop], "utf-8", "replace"), stop
 
 
 def read_compact_nullable_string(buffer: Buffer, offset: int, end: int) -> tuple[str | None, int]:

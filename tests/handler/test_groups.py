@@ -162,6 +162,21 @@ def test_commits_are_told_with_their_metadata(broker: SteppedBroker) -> None:
             broker.replace(handler)
 
 
+def test_c06_a_group_whose_name_is_not_utf_8_is_the_one_that_kafka_reads(broker: SteppedBroker) -> None:
+    """As of clients with names in Latin-1: they get their offsets, and others see the name with U+FFFD."""
+    sent_name, name = b"caf\xe9", "caf\ufffd"
+    parts = [{"partition_index": 0, "committed_offset": 5}]
+    commit = {"group_id": "xxxx", "member_id": "", "topics": [{"name": "topic", "partitions": parts}]}
+    client = broker.client()
+    for key, values in ((OFFSET_COMMIT, commit), (OFFSET_FETCH, {"group_id": "xxxx", "topics": None})):
+        frame = codec.encode_request(key, 7, len(client.sent), "test", values)[4:].replace(b"xxxx", sent_name)
+        sent = client.send_frame(key, 7, frame)
+        broker.settle()
+    assert answer_of(sent).topics[0].partitions[0].committed_offset == 5
+    answer = call(broker, client, OFFSET_FETCH, 7, {"group_id": name, "topics": None})
+    assert answer.topics[0].partitions[0].committed_offset == 5
+
+
 @pytest.mark.parametrize("version", range(2, 11))
 def test_commit_in_every_version(broker: SteppedBroker, version: int) -> None:
     info = broker.parts(0).metadata.topic("topic")

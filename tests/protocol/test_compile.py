@@ -140,6 +140,21 @@ def test_null_that_a_version_does_not_know_is_written_as_empty() -> None:
     assert read("JoinGroupResponse", 5, body, 0, len(body)).protocol_name == ""
 
 
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("text", [b"caf\xe9", b"\xff\xfe" * 100])
+def test_c06_strings_that_are_not_utf_8_are_read_as_kafka_reads_them(text: bytes, version: int) -> None:
+    """Java's decoder has U+FFFD for such bytes. Legacy and compact lengths of one byte and of two."""
+    stand_in = "x" * len(text)
+    message = {"groups": [stand_in, "g"], "include_authorized_operations": True}
+    body = write("DescribeGroupsRequest", version, message).replace(stand_in.encode(), text)
+    found = read("DescribeGroupsRequest", version, b"?" + body, 1, 1 + len(body))
+    assert found.groups == (text.decode(errors="replace"), "g")
+    assert found.include_authorized_operations
+    for cut in range(len(body)):
+        with pytest.raises(InvalidReceive):
+            read("DescribeGroupsRequest", version, body, 0, cut)
+
+
 def test_unknown_tagged_fields_are_skipped() -> None:
     body = write("HeartbeatRequest", 4, {"group_id": "g", "member_id": "m"})
     tagged = body[:-1] + b"\2\x05\3abc\x81\1\0"

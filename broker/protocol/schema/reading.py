@@ -3,7 +3,8 @@
 Nothing in the bytes is trusted. The message is first copied, so that no read gets beyond it: of a truncated value
 Python's slices are short, and the next head or the check at the end fails. An element has at least a byte, so the
 number of elements of all arrays together is bounded by the number of bytes, in addition to `most_elements`. Tagged
-fields unknown to the version are skipped.
+fields unknown to the version are skipped. Bytes of strings that are not UTF-8 become U+FFFD, as in Kafka: a second
+function reads such a message.
 
 Runs of fields of fixed size are one call of `struct`, together with the head (length, count, number of tagged fields)
 of the value that follows.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection
+from functools import cache, partial
 from typing import Any, Final, TypeAlias
 
 from rotunda.broker.errors import InvalidReceive, TooManyElements
@@ -37,13 +39,15 @@ def make_reader(message: MessageDefinition, version: int, located: Collection[st
     ``located``: names of untagged fields of fixed size. Then the function returns the message, and (offset, `struct`
     format) of each of them in order.
     """
-    generator = _ReaderSource(message, version, located)
-    names = generator.source.compile(f"read {message.name} {version}")
-    read: Read = names["read"]
-    return read
+
+    @cache
+    def replacing() -> Read:
+        return _ReaderSource(message, version, located, None).compiled()
+
+    return _ReaderSource(message, version, located, replacing).compiled()
 
 
-def _long_string(data: bytes, offset: int, name: str) -> tuple[str, int]:
+def _long_string(data: bytes, offset: int, name: str, errors: str = "strict") -> tuple[str, int]:
     """Return a string whose varint length has several bytes, or is 0 where null is invalid."""
     length, offset = read_unsigned_varint(data, offset)
     if length == 0:
@@ -51,7 +55,7 @@ def _long_string(data: bytes, offset: int, name: str) -> tuple[str, int]:
     if length > LONGEST_STRING_BYTES + 1:
         raise InvalidReceive(f"string {name} of {length - 1} bytes")
     stop = offset + length - 1
-    return data[offset:stop].decode(), stop
+    return data[offset:stop].decode(errors=errors), stop
 
 
 def _long_bytes(data: bytes, offset: int, name: str) -> tuple[bytes, int]:
@@ -105,10 +109,24 @@ _GLOBALS: Final[dict[str, Any]] = {
 
 
 class _ReaderSource:
-    """The source of one reader. `_run`: fields of fixed size that are not read yet, as (layout, target)."""
+    """The source of one reader. `_run`: fields of fixed size that are not read yet, as (layout, target).
 
-    def __init__(self, message: MessageDefinition, version: int, located: Collection[str]) -> None:
+    `replacing` returns the reader of messages with strings that are not UTF-8; None: this is that one.
+    """
+
+    def __init__(
+        self,
+        message: MessageDefinition,
+        version: int,
+        located: Collection[str],
+        replacing: Callable[[], Read] | None,
+    ) -> None:
         self.source = Source(dict(_GLOBALS))
+        self._name = f"{message.name} {version}"
+        self._decode = ".decode()"
+        if replacing is None:
+            self._decode = ".decode(errors='replace')"
+            self.source.names["long_string"] = partial(_long_string, errors="replace")
         self._version = version
         self._located = located
         self._is_flexible = version in message.flexible
@@ -125,13 +143,21 @@ class _ReaderSource:
             with source.block("try:"):
                 self._structure(message.structure, "message")
                 self._flush()
+            if replacing is not None:
+                with source.block("except UnicodeDecodeError:"):
+                    source.add(f"return {source.refer('replacing', replacing)}()(data, 0, len(data), most)")
             with source.block("except MALFORMED as error:"):
-                source.add(f"raise InvalidReceive(f'malformed {message.name} {version}: {{error}}') from error")
+                source.add(f"raise InvalidReceive(f'malformed {self._name}: {{error}}') from error")
             with source.block("if offset > end:"):
-                source.add(f"raise InvalidReceive(f'{message.name} {version} ends after {{end}} bytes')")
+                source.add(f"raise InvalidReceive(f'{self._name} ends after {{end}} bytes')")
             source.add("return message, places" if located else "return message")
         while self._tagged:
             self._tagged_reader(*self._tagged.pop())
+
+    def compiled(self) -> Read:
+        """Return the function."""
+        read: Read = self.source.compile(f"read {self._name}")["read"]
+        return read
 
     def _structure(self, structure: StructureDefinition, target: str) -> None:
         """Read a structure into a variable."""
@@ -188,7 +214,7 @@ class _ReaderSource:
             self._run.append((layout, target))
             return
         is_string = field.kind == "string"
-        decoded = ".decode()" if is_string else ""
+        decoded = self._decode if is_string else ""
         if self._is_flexible and not field.is_inflexible:
             self._compact(field.name, is_string, target, decoded, is_nullable)
         else:
