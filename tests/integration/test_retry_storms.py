@@ -66,8 +66,10 @@ def holding(tmp_path: Path) -> Iterator[tuple[RotundaBroker, WireClient]]:
     """Yield a broker that delays responses for long, and a client that waits for so many of them."""
     long = {"automq_retry_storm_backoff_enabled": "true", "automq_retry_storm_backoff_max_delay_ms": 10_000}
     with broker(tmp_path, **long) as running, connected(running) as wire:
+        # The status page may begin to serve after the broker, and the responses are held back for ten seconds only.
+        assert delayed(running) == 0
         send_produce(wire, MANY)
-        wait_until(lambda: metric(running, "answers_held_back"), "answers to be held back")
+        wait_until(lambda: delayed(running), "answers to be held back")
         yield running, wire
 
 
