@@ -57,9 +57,13 @@ class Topics(Protocol):
 
 
 def existing(topics: Topics, names: Iterable[str]) -> dict[bytes, int]:
-    """Return the partition counts, by topic id, of the topics of these names that exist."""
-    found = (topics.topic(name) for name in names)
-    return {topic.topic_id: len(topic.partitions) for topic in found if topic is not None}
+    """Return the partition counts, by topic id, of the topics of these names that exist.
+
+    They are in the order of the ids, and so are the assignments: records need that order, and sort it at no cost.
+    """
+    found = [topic for topic in map(topics.topic, names) if topic is not None]
+    counts = {topic.topic_id: len(topic.partitions) for topic in found}
+    return {topic_id: counts[topic_id] for topic_id in sorted(counts)}
 
 
 def metadata_hash(counts: Mapping[bytes, int]) -> int:
