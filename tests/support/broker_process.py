@@ -146,7 +146,7 @@ class BrokerProcess:
         Only then does memory depend on requests alone.
         """
         [recorder] = self.processes("recorder")
-        has_begun = "libarrow" in Path(f"/proc/{recorder['pid']}/maps").read_text()
+        has_begun = "arro3" in Path(f"/proc/{recorder['pid']}/maps").read_text()
         return has_begun and all(psutil.Process(pid).num_threads() == 1 for pid in self.child_pids())
 
     def memory_bytes(self, *roles: str) -> int:
