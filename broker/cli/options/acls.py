@@ -42,7 +42,11 @@ def _change(action: argparse.ArgumentParser) -> None:
             help=f"principal to {word}: User:NAME, or 'User:*' for all users; repeatable",
         )
         action.add_argument(
-            f"--{word}-host", action="append", default=[], metavar="ADDRESS", help="only from this address; repeatable"
+            f"--{word}-host",
+            action="append",
+            default=[],
+            metavar="ADDRESS",
+            help="only from this address or range, such as 10.0.0.0/8; repeatable",
         )
     action.add_argument(
         "--operation", action="append", default=[], choices=OPERATIONS, help="operation (default: all); repeatable"
