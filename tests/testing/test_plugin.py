@@ -418,6 +418,12 @@ def test_a_broker_ends_silently_and_nothing_stays(how: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
+def test_the_example_with_a_share_consumer(pytester: pytest.Pytester) -> None:
+    examples = (REPOSITORY / "docs" / "testing.md").read_text().split("```python\n")
+    [example] = [each.partition("```")[0] for each in examples if "import AcknowledgeType" in each]
+    run(pytester, example).assert_outcomes(passed=1)
+
+
 def test_a_broker_takes_no_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A developer may have set them for other brokers."""
     monkeypatch.setenv("ROTUNDA_CONFIG", str(tmp_path / "missing.properties"))

@@ -41,7 +41,11 @@ final class Main {
     private static void runAll(String[] arguments) throws Exception {
         Map<String, Check> checks =
                 switch (arguments[1]) {
-                    case "tools" -> joined(ToolChecks.all(), CoordinatorToolChecks.all());
+                    case "tools" ->
+                            joined(
+                                    ToolChecks.all(),
+                                    CoordinatorToolChecks.all(),
+                                    ShareToolChecks.all());
                     case "files" -> FileChecks.all();
                     case "filling" -> FileChecks.filling();
                     case "client" ->

@@ -435,6 +435,7 @@ final class ToolChecks {
                 Tool.run(main, at(cluster, "describe")),
                 "transaction.version.*FinalizedVersionLevel: 2",
                 "group.version.*FinalizedVersionLevel: 1",
+                "share.version.*FinalizedVersionLevel: 2",
                 "metadata.version.*FinalizedVersionLevel: 4.4-IV2");
         contains(
                 Tool.run(
