@@ -30,7 +30,6 @@ from tests.support.wire_messages import (
 
 MEGABYTE = 1 << 20
 HUGE = 2**31 - 1
-HTTP_REQUEST = b"GET / HTTP/1.1\r\nHost: localhost:9092\r\nUser-Agent: curl/8.0\r\nAccept: */*\r\n\r\n"
 VARINT_HUGE = b"\xff\xff\xff\xff\x0f"
 
 
@@ -52,15 +51,6 @@ def lines_about(broker: BrokerProcess, position: int, *words: str) -> list[str]:
 def assert_one_line(broker: BrokerProcess, position: int, *words: str) -> None:
     """Assert that exactly one log line reports the input; others may warn of a busy machine."""
     [_] = wait_until(lambda: lines_about(broker, position, *words), f"a log line with one of {words}")
-
-
-def test_http_gets_closed_and_one_log_line_says_http(broker) -> None:
-    position = broker.log_bytes()
-    with WireClient(broker.port) as client:
-        client.send(HTTP_REQUEST)
-        while client.socket.recv(4096):
-            pass  # an HTTP response is welcome; the connection must end
-    assert_one_line(broker, position, "http")
 
 
 def test_tls_hello_gets_closed_and_one_log_line_says_tls(broker) -> None:

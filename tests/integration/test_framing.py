@@ -1,11 +1,9 @@
 """Framing, headers, versions, acks and batch checks over raw bytes, row by row."""
 
-import socket
 import struct
 
 import pytest
 
-from rotunda.broker.protocol import codec
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch
@@ -29,11 +27,9 @@ from tests.support.wire_messages import (
 
 LIMIT_BYTES = 1 << 20
 BROKER_SETTINGS = {"socket.request.max.bytes": LIMIT_BYTES, "message.max.bytes": 2 * LIMIT_BYTES}
-API_VERSIONS_FRAME = request_frame(API_VERSIONS, 0, 77)
 CORRUPT_MESSAGE, INVALID_REQUIRED_ACKS, ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION = 2, 21, 34, 35
 INVALID_REQUEST, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD = 42, 76, 87
 ZSTD, CRC_AT, MAGIC_AT = 4, 17, 16
-ASKING = {API_VERSIONS: {"client_software_name": "wire", "client_software_version": "1"}}
 
 
 def assert_serves(client: WireClient) -> None:
@@ -48,43 +44,6 @@ def api_ranges(answer: bytes) -> dict[int, tuple[int, int]]:
     return {key: (low, high) for key, low, high in (reader.take("hhh") for _ in range(reader.number("i")))}
 
 
-def test_c01_frames_may_be_cut_anywhere(wire) -> None:
-    for position in range(len(API_VERSIONS_FRAME)):
-        wire.send(API_VERSIONS_FRAME[position : position + 1])
-    whole = wire.receive_frame()
-    wire.send(API_VERSIONS_FRAME * 3 + API_VERSIONS_FRAME[:6])
-    assert wire.receive_frames(3) == [whole] * 3
-    wire.send(API_VERSIONS_FRAME[6:])
-    assert wire.receive_frame() == whole
-
-
-@pytest.mark.parametrize("size", [-1, -(2**31), LIMIT_BYTES + 1, 2**31 - 1])
-def test_c02_sizes_outside_the_range_close_the_connection(broker: BrokerProcess, wire, size) -> None:
-    with WireClient(broker.port) as bad:
-        bad.send(struct.pack(">i", size) + b"anything")
-        bad.expect_closed()
-    assert_serves(wire)
-
-
-def test_c02_a_frame_of_exactly_the_limit_is_served(wire, topic) -> None:
-    create_topic(wire, topic)
-    empty = request_frame(PRODUCE, PRODUCE_VERSION, 1, produce_body([(topic, 0, b"")]))
-    half = LIMIT_BYTES // 2  # lengths have as many bytes on the wire at half the limit as at the limit
-    overhead = len(empty) - 4 + len(record_batch([bytes(half)])) - half
-    batch = record_batch([bytes(LIMIT_BYTES - overhead)])
-    frame = request_frame(PRODUCE, PRODUCE_VERSION, 1, produce_body([(topic, 0, batch)]))
-    assert len(frame) - 4 == LIMIT_BYTES
-    wire.send(frame)
-    assert read_produce(wire.receive_frame()[4:])[0].error_code == 0
-
-
-def test_c03_an_empty_frame_closes_the_connection(broker: BrokerProcess, wire) -> None:
-    with WireClient(broker.port) as bad:
-        bad.send(sized(b""))
-        bad.expect_closed()
-    assert_serves(wire)
-
-
 def test_c04_memory_grows_with_what_arrives_not_with_what_is_declared(broker: BrokerProcess, wire) -> None:
     assert_serves(wire)
     wait_until(broker.has_loaded_everything, "the background imports")
@@ -97,15 +56,6 @@ def test_c04_memory_grows_with_what_arrives_not_with_what_is_declared(broker: Br
     for client in clients:
         client.close()
     assert grown < 50 * LIMIT_BYTES, f"{grown} bytes for 200 connections that sent 8 bytes each"
-
-
-@pytest.mark.parametrize("cut", [1, 3, 4, 9, len(API_VERSIONS_FRAME) - 1])
-def test_c05_an_incomplete_frame_is_dropped(broker: BrokerProcess, wire, cut) -> None:
-    with WireClient(broker.port) as client:
-        client.send(API_VERSIONS_FRAME[:cut])
-        client.socket.shutdown(socket.SHUT_WR)
-        client.expect_closed()
-    assert_serves(wire)
 
 
 def test_c06_a_null_client_id_is_an_empty_one(wire) -> None:
@@ -187,20 +137,6 @@ def test_c11_api_versions_may_come_at_any_time_and_as_often_as_one_likes(wire, t
 
 def test_c11_api_versions_throttles_nobody(wire) -> None:
     assert wire.call(API_VERSIONS, 2)[-4:] == struct.pack(">i", 0)
-
-
-def test_c17_every_listed_version_is_served_down_to_the_oldest(wire) -> None:
-    """A request of nothing but defaults has a response in each of them, which can be parsed as that version's."""
-    ranges = api_ranges(wire.call(API_VERSIONS, 0))
-    ranges[PRODUCE] = (PRODUCE_VERSION - 4, ranges[PRODUCE][1])  # below it: C12
-    for key, (low, high) in ranges.items():
-        for version in range(low, high + 1):
-            fields = {"acks": 1} if key == PRODUCE else ASKING.get(key, {})
-            wire.send(codec.encode_request(key, version, 1000 + version, "wire", fields))
-            answer = wire.receive_frame()
-            assert answer[:4] == struct.pack(">i", 1000 + version), (key, version)
-            response = codec.decode_response(key, version, memoryview(answer), 0, len(answer))
-            assert getattr(response, "error_code", 0) != UNSUPPORTED_VERSION, (key, version)
 
 
 def test_c12_old_produce_versions_are_listed_but_close_the_connection(broker: BrokerProcess, wire) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch
-from tests.support.wire_client import WireClient, request_frame, sized
+from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import (
     API_VERSIONS,
     FETCH,
@@ -17,13 +17,11 @@ from tests.support.wire_messages import (
     PRODUCE,
     PRODUCE_VERSION,
     create_topic,
-    fetch,
     fetch_body,
     list_offset,
     metadata_body,
     produce,
     produce_body,
-    read_fetch,
     read_partition,
     read_produce,
 )
@@ -116,66 +114,6 @@ def test_an_answer_waits_for_the_parked_fetch_before_it(broker: BrokerProcess, w
     assert correlation_ids(wire.receive_frames(2)) == [1, 2]
 
 
-def test_d11_equal_correlation_ids_in_flight_swap_nothing(wire, topic) -> None:
-    """Every request has the same id; the kinds alternate, so a swapped response would not parse as its own."""
-    create_topic(wire, topic, 2)
-    kinds = ["fetch", "api", "produce0", "metadata", "produce1"] * 12
-    frames = {
-        "fetch": request_frame(FETCH, FETCH_VERSION, 7, fetch_body(topic, 0, 0, min_bytes=0)),
-        "api": request_frame(API_VERSIONS, 0, 7),
-        "produce0": produce_frame(7, topic, 0, b"zero"),
-        "produce1": produce_frame(7, topic, 1, b"one"),
-        "metadata": request_frame(METADATA, 4, 7, metadata_body([topic])),
-    }
-    wire.send(b"".join(frames[kind] for kind in kinds))
-    api_answer = None
-    for kind in kinds:
-        frame = wire.receive_frame()
-        assert frame[:4] == struct.pack(">i", 7)
-        if kind == "fetch":
-            assert read_fetch(frame[4:])[0].topic == topic
-        elif kind == "api":
-            assert frame == (api_answer or frame)
-            api_answer = frame
-        elif kind == "metadata":
-            assert topic.encode() in frame
-        else:
-            part = read_produce(frame[4:])[0]
-            assert (part.partition, part.error_code) == (int(kind[-1]), 0)
-
-
-@pytest.mark.parametrize("bad", ["unknown api", "malformed body", "malformed produce", "bad size", "acks 0 error"])
-def test_d12_what_came_before_a_bad_request_is_answered_first(broker: BrokerProcess, topic, bad) -> None:
-    with WireClient(broker.port) as client:
-        create_topic(client, topic, 4)
-        error_frames = {
-            "unknown api": sized(struct.pack(">hhih", 9999, 0, 40, -1)),
-            "malformed body": request_frame(METADATA, 4, 40, b"\x7f\xff\xff\xff"),
-            "malformed produce": request_frame(PRODUCE, PRODUCE_VERSION, 40, b"\0"),
-            "bad size": struct.pack(">i", -1),
-            "acks 0 error": request_frame(
-                PRODUCE, PRODUCE_VERSION, 40, produce_body([(topic, 99, record_batch([b"x"]))], acks=0)
-            ),
-        }
-        good = [produce_frame(n, topic, n % 4, b"%d" % n) for n in range(40)]
-        after = [produce_frame(n, topic, n % 4, b"after") for n in range(41, 44)]
-        client.send(b"".join([*good, error_frames[bad], *after]))
-        assert correlation_ids(client.receive_frames(40)) == list(range(40))
-        client.expect_closed()
-    with WireClient(broker.port) as other:
-        assert fetch(other, topic, 3, 0).high_watermark >= 10
-
-
-def test_d12_a_parked_fetch_before_a_bad_request_is_answered_too(broker: BrokerProcess, wire, topic) -> None:
-    create_topic(wire, topic)
-    with WireClient(broker.port) as client:
-        client.send(waiting_fetch(1, topic, 0) + struct.pack(">i", -5))
-        client.expect_silence(A_WHILE_SECONDS)
-        produce(wire, topic, 0, record_batch([b"late"]))
-        assert read_fetch(client.receive_frame()[4:])[0].high_watermark == 1
-        client.expect_closed()
-
-
 def test_d10_the_64th_request_is_read(wire, topic) -> None:
     """63 fetches wait for the records of the 64th request of the same connection."""
     create_topic(wire, topic)
@@ -210,13 +148,3 @@ def test_a_thousand_requests_at_once_are_all_answered(wire) -> None:
     count = 5000
     wire.send(b"".join(request_frame(API_VERSIONS, 0, n) for n in range(count)))
     assert correlation_ids(wire.receive_frames(count)) == list(range(count))
-
-
-def test_b19_an_acks_0_producer_may_write_and_close(broker: BrokerProcess, wire, topic) -> None:
-    """Everything sent before the close is processed."""
-    create_topic(wire, topic)
-    with WireClient(broker.port) as client:
-        for number in range(300):
-            body = produce_body([(topic, 0, record_batch([b"%d" % number]))], acks=0)
-            client.send(request_frame(PRODUCE, PRODUCE_VERSION, number, body))
-    wait_until(lambda: list_offset(wire, topic, 0) == (0, 300), "all 300 records")

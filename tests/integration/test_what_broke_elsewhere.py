@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from rotunda.broker.apis.table import API_TABLE, Api
-from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch
-from tests.support.wire_client import WireClient, request_frame, sized
+from tests.support.wire_client import WireClient
 from tests.support.wire_messages import produce, read_partition
 
 TOPIC, BROKER = 2, 4
@@ -73,16 +72,6 @@ def test_row_3_what_clients_start_with_is_advertised(wire: WireClient) -> None:
     assert {int(api.key): (api.advertised_min, api.max_version) for api in API_TABLE} == ranges
     for key, version in ((0, 12), (1, 17), (2, 8), (3, 12), (10, 4), (18, 4), (19, 7), (22, 4), (32, 4), (60, 1)):
         assert ranges[key][0] <= version <= ranges[key][1]
-
-
-def test_row_3_an_api_versions_of_the_future_is_answered_in_version_0(wire: WireClient) -> None:
-    """Row 3: KoP (#166, #688) sent error 35 in a form that the client could not read; the connection stays open."""
-    wire.send(request_frame(18, 99, 5, b"\x02x\x02y\x00\xff\xff", flexible=True))
-    answer = wire.receive_frame()
-    told = codec.decode_response(ApiKey.API_VERSIONS, 0, sized(answer), 4, 4 + len(answer))
-    assert told.error_code == UNSUPPORTED_VERSION
-    assert [(each.api_key, each.max_version) for each in told.api_keys] == [(18, 4)]
-    assert ask(wire, ApiKey.API_VERSIONS, 0, {}).error_code == 0
 
 
 def test_row_8_a_topic_tells_all_of_its_settings(wire: WireClient, topic: str) -> None:
