@@ -17,7 +17,10 @@ from tests.support.shared_kafka import SharedKafka, shared_kafka
 from tests.support.wire_client import WireClient
 
 #: Rooms of Java, of whole brokers and of packages.
-QUICK_LEAVES_OUT = {"spark", "compat", "integration", "packaging", "reliability", "upgrade"}
+QUICK_LEAVES_OUT = {
+    *("bench", "cli", "compat", "faults", "integration", "litmus", "native", "packaging", "reliability"),
+    *("spark", "supervisor", "testing", "upgrade"),
+}
 
 # The time of an example, or of its generation, depends more on the machine than on the tested code.
 hypothesis.settings.register_profile(

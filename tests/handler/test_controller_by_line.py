@@ -190,7 +190,7 @@ CASES = {
 }
 
 
-pytestmark = pytest.mark.stepped({}, handlers=HANDLERS, settings={"max.partitions": "1000"})
+pytestmark = [pytest.mark.slow, pytest.mark.stepped({}, handlers=HANDLERS, settings={"max.partitions": "1000"})]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -187,7 +187,7 @@ CASES = {
 }
 
 
-pytestmark = pytest.mark.stepped({})
+pytestmark = [pytest.mark.slow, pytest.mark.stepped({})]
 
 
 def run(broker: SteppedBroker, case: Case, die: Callable[[Requests, int], bool]) -> int:

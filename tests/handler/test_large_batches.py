@@ -26,7 +26,7 @@ PIECES = 13
 MOST_OF_AN_INDEX = 60
 
 
-pytestmark = [pytest.mark.stepped({}), pytest.mark.usefixtures("small_pieces")]
+pytestmark = [pytest.mark.slow, pytest.mark.stepped({}), pytest.mark.usefixtures("small_pieces")]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from rotunda.broker.log.segments import log_segment
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 
+pytestmark = pytest.mark.slow
+
 TOPICS = {"plain": {}, "stamped": {"message.timestamp.type": "LogAppendTime"}}
 PARTITIONS = 6
 

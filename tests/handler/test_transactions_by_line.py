@@ -28,6 +28,8 @@ from tests.support.transactional import (
     produce_errors,
 )
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 4
 PLACES = [("topic", partition) for partition in range(PARTITIONS)]
 CONTROLLER = 2

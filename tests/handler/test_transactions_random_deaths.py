@@ -11,6 +11,8 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator
 
+import pytest
+
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import (
     Fuse,
@@ -22,6 +24,8 @@ from tests.support.transactional import (
     offset_errors,
     produce_errors,
 )
+
+pytestmark = pytest.mark.slow
 
 PARTITIONS = 4
 TARGETS = 3

@@ -23,6 +23,8 @@ from tests.support.described_requests import ask
 from tests.support.supervised import command
 from tests.support.wire_client import WireClient
 
+pytestmark = pytest.mark.slow
+
 BROKER = 4
 FIXED = "listeners=PLAINTEXT://127.0.0.1:0\nstatus.page.enable=false\n"
 

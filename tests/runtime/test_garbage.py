@@ -20,6 +20,8 @@ from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import TransactionalProducer
 from tests.support.wire_messages import FETCH, FETCH_VERSION, fetch_body
 
+pytestmark = pytest.mark.slow
+
 
 class FakeCollector:
     """Replaces Python's: a search costs a microsecond for each object that is not set aside."""

@@ -15,6 +15,8 @@ from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.web.test_status_page import address, ask
 
+pytestmark = pytest.mark.slow
+
 BROKER_SETTINGS = {**PAGE, "num.network.threads": 1, "num.io.threads": 1, "status.request.timeout.ms": 2000}
 
 DROPPED = "rotunda_web_connections_dropped_total"

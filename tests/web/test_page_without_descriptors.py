@@ -16,6 +16,8 @@ from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.web.test_status_page import address, ask
 
+pytestmark = pytest.mark.slow
+
 #: Fewer than the web process has open.
 FEW = 10
 CLIENTS = 30

@@ -15,6 +15,8 @@ from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.supervised import command
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "the-token-of-the-page"  # noqa: S105
 
 PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_bob="bob\'s secret";'

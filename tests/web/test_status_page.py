@@ -16,6 +16,8 @@ from confluent_kafka import Producer
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 
+pytestmark = pytest.mark.slow
+
 BROKER_SETTINGS = {**PAGE, "num.network.threads": 1, "num.io.threads": 2}
 
 

@@ -56,7 +56,9 @@ def stop(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     path = run_path(parsed, environment)
     record, pid_fd = _running(path)
     signal.pidfd_send_signal(pid_fd, signal.SIGINT if parsed.quick else signal.SIGTERM)
-    gone, _, _ = select.select((pid_fd,), (), (), parsed.wait)
+    exited = select.poll()
+    exited.register(pid_fd, select.POLLIN)
+    gone = exited.poll(parsed.wait * 1000)
     os.close(pid_fd)
     if not gone:
         raise RotundaError(f"pid {record.pid} has not stopped after {parsed.wait:g} s")

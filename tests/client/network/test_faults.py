@@ -17,6 +17,8 @@ from tests.client.network.live_client import LiveClient
 from tests.client.network.relay import HOST, Disturb, Relay, relay_to, unchanged
 from tests.support.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 PATIENT = NetworkConfig(client_id="live")
 #: So short that a test may wait for it.
 IMPATIENT = NetworkConfig(client_id="live", request_timeout_ms=3000)

@@ -17,6 +17,8 @@ from tests.client.network.live_client import LiveClient
 from tests.support.sasl_broker import MECHANISMS, PASSWORD, PROTOCOLS, SaslBroker, token
 from tests.support.secured_broker import SecuredBroker
 
+pytestmark = pytest.mark.slow
+
 _ADDRESS = Address(socket.AF_INET, "127.0.0.1")
 
 
