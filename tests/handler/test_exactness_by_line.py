@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from rotunda.broker.ipc.request_channel import NO_OP
-from tests.support.feeds import random_seed
 from tests.support.record_batches import record_batch, with_max_timestamp
+from tests.support.sampling import Sampling
 from tests.support.stepped_broker import Client, Killed, Sent, SteppedBroker, produced
 
 #: (topic, partition, record batch, values in it)
@@ -190,16 +190,12 @@ CASES = {
 pytestmark = [pytest.mark.slow, pytest.mark.stepped({})]
 
 
-def run(broker: SteppedBroker, case: Case, die: Callable[[Requests, int], bool]) -> int:
+def run(broker: SteppedBroker, case: Case, sampling: Sampling, die: Callable[[Requests, int], bool]) -> int:
     """Run the case for each of its lines; ``die(requests, line)`` is False when the turn survived."""
     broker.create("topic", 4, {"message.timestamp.type": "LogAppendTime"} if case.stamped else {})
     requests = Requests(broker)
     answered: list[tuple[Sent, int, list[Part]]] = []
-    died = True
-    seed = random_seed()
-    print(f"seed {seed}")
-    line = random.Random(seed).randint(1, case.every)
-    while died:
+    for line in sampling.walk(case.every):
         requests.trial = line
         requests.sent = []
         case.send(requests)
@@ -210,14 +206,15 @@ def run(broker: SteppedBroker, case: Case, die: Callable[[Requests, int], bool])
         requests.check_answers()
         answered += requests.sent
         broker.forget_clients()
-        line += case.every
+        if not died:
+            break
     requests.check_records(answered)
     assert all(broker.released(0, target) for target in (ORIGIN, OWNER))
     return line
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_handler_dies_at_any_line(broker: SteppedBroker, name: str) -> None:
+def test_a_handler_dies_at_any_line(broker: SteppedBroker, sampling: Sampling, name: str) -> None:
     case = CASES[name]
     victim = case.turns[-1]
 
@@ -227,11 +224,11 @@ def test_a_handler_dies_at_any_line(broker: SteppedBroker, name: str) -> None:
             broker.replace(victim)
         return died
 
-    assert run(broker, case, die) > 100
+    assert run(broker, case, sampling, die) > 100
 
 
 @pytest.mark.parametrize("name", ["both owners, origin forwards", "both owners, owner appends"])
-def test_both_owners_die(broker: SteppedBroker, name: str) -> None:
+def test_both_owners_die(broker: SteppedBroker, sampling: Sampling, name: str) -> None:
     """The second one at a random line, and in either order of replacement."""
     case = CASES[name]._replace(every=6)
     seed = random.SystemRandom().randrange(1 << 32)
@@ -249,11 +246,11 @@ def test_both_owners_die(broker: SteppedBroker, name: str) -> None:
                 broker.turn(target)
         return died
 
-    assert run(broker, case, die) > 100
+    assert run(broker, case, sampling, die) > 100
 
 
 @pytest.mark.parametrize("name", ["fast", "both owners, owner appends", "both owners, owner appends, log append time"])
-def test_the_replacement_dies_while_it_takes_over(broker: SteppedBroker, name: str) -> None:
+def test_the_replacement_dies_while_it_takes_over(broker: SteppedBroker, sampling: Sampling, name: str) -> None:
     """The first dies between the write of the records and the publication of the end: the notes exist."""
     case = CASES[name]._replace(every=5)
     victim = case.turns[-1]
@@ -265,7 +262,7 @@ def test_the_replacement_dies_while_it_takes_over(broker: SteppedBroker, name: s
         broker.replace(victim)
         return died
 
-    assert run(broker, case, die) > 40
+    assert run(broker, case, sampling, die) > 40
 
 
 def dies_before(broker: SteppedBroker, target: int, owner: type, method: str) -> None:

@@ -15,6 +15,7 @@ from rotunda.broker.log import append_limits
 from rotunda.broker.log.segments import log_segment
 from tests.handler.test_exactness_by_line import ALONE, OWNING, Case, Requests, run
 from tests.support.record_batches import record_batch
+from tests.support.sampling import Sampling
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 from tests.support.wire_messages import PRODUCE, produce_body
 
@@ -157,7 +158,7 @@ def in_pieces_for_both(requests: Requests) -> None:
     ],
     ids=["alone", "log append time", "origin", "owner"],
 )
-def test_a_handler_dies_at_any_line(broker: SteppedBroker, case: Case) -> None:
+def test_a_handler_dies_at_any_line(broker: SteppedBroker, sampling: Sampling, case: Case) -> None:
     victim = case.turns[-1]
 
     def die(_: Requests, line: int) -> bool:
@@ -166,7 +167,7 @@ def test_a_handler_dies_at_any_line(broker: SteppedBroker, case: Case) -> None:
             broker.replace(victim)
         return died
 
-    assert run(broker, case, die) > 100
+    assert run(broker, case, sampling, die) > 100
 
 
 def test_a_batch_that_comes_again_while_it_is_written(broker: SteppedBroker, pieces: Pieces) -> None:

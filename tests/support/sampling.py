@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import TypeVar
 
 from tests.support.feeds import random_seed
@@ -19,6 +20,11 @@ class Sampling:
         seed = random_seed()
         print(f"seed {seed}")
         self._chance = random.Random(seed)
+
+    def walk(self, step: int) -> Iterator[int]:
+        """Return numbers without end that are a third as dense as by this step, or by the step itself."""
+        wide = step if self._is_whole else 3 * step
+        return count(self._chance.randint(1, wide), wide)
 
     def one_in(self, number: int, cases: Sequence[Case]) -> Sequence[Case]:
         """Return every ``number``th case, from any of the first on."""
