@@ -102,12 +102,12 @@ def test_c07_what_cannot_be_parsed_closes_the_connection(broker: BrokerProcess, 
     assert_serves(wire)
 
 
-@pytest.mark.parametrize("version", [5, 99, 32767])
+@pytest.mark.parametrize("version", [6, 99, 32767])
 def test_c08_api_versions_of_an_unknown_version_says_which_it_knows(wire, version) -> None:
     wire.send(sized(struct.pack(">hhih", API_VERSIONS, version, 8, -1) + b"\xff whatever"))
     answer = wire.receive_frame()
     assert struct.unpack_from(">ih", answer) == (8, UNSUPPORTED_VERSION)
-    assert api_ranges(answer[4:]) == {API_VERSIONS: (0, 4)}
+    assert api_ranges(answer[4:]) == {API_VERSIONS: (0, 5)}
     assert_serves(wire)
 
 
