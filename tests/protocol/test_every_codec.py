@@ -14,6 +14,7 @@ from rotunda.broker.protocol.schema.definitions import request
 from tests.protocol.messages import (
     test_fetch,
     test_produce,
+    test_share_fetch,
 )
 
 #: Tests of the hand-tuned codecs: of requests and of responses, which may be one test.
@@ -26,6 +27,7 @@ HAND_TESTED: dict[ApiKey, tuple[Callable[..., None], ...]] = {
         test_fetch.test_requests_are_read_as_kio_writes_them,
         test_fetch.test_responses_are_written_as_kio_writes_them,
     ),
+    ApiKey.SHARE_FETCH: (test_share_fetch.test_a_response_around_records_is_that_of_the_compiled_codec,),
 }
 
 BY_HAND = [api for api in API_TABLE if api.function is None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.messages.share_fetch import SharePartResponse, frame_share_fetch_response
@@ -9,7 +11,8 @@ from rotunda.broker.protocol.messages.share_fetch import SharePartResponse, fram
 A, B = b"a" * 16, b"b" * 16
 
 
-def test_a_response_around_records_is_that_of_the_compiled_codec() -> None:
+@pytest.mark.parametrize("version", range(1, 3))
+def test_a_response_around_records_is_that_of_the_compiled_codec(version: int) -> None:
     parts = [
         SharePartResponse(A, 0, 0, 121),
         SharePartResponse(A, 1, records_bytes=300, acquired=[(5, 9, 1), (10, 10, 3)]),
@@ -42,5 +45,4 @@ def test_a_response_around_records_is_that_of_the_compiled_codec() -> None:
     chunks = frame_share_fetch_response(99, 30000, parts, throttle_ms=7)
     assert len(chunks) == 3
     wire = chunks[0] + b"x" * 300 + chunks[1] + b"x" + chunks[2]
-    for version in (1, 2):
-        assert wire == codec.encode_response(ApiKey.SHARE_FETCH, version, 99, body)
+    assert wire == codec.encode_response(ApiKey.SHARE_FETCH, version, 99, body)
