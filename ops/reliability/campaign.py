@@ -19,6 +19,7 @@ from ops.reliability.fuzzer import Fuzzer
 from ops.reliability.journal import Journal
 from ops.reliability.killing import Killing, Stopping
 from ops.reliability.ledger import Tally
+from ops.reliability.losses import Losses
 from ops.reliability.machine import Disk, Filling, Restarting
 from ops.reliability.pauses import CauseOfPauses, by_cause, unexplained
 from ops.reliability.poison import Poisoning
@@ -49,6 +50,7 @@ MEAN_SECONDS = {
     "threads": 7.0,
     "disk": 45.0,
     "restart": 90.0,
+    "losses": 180.0,
 }
 FRAMES = "frames"
 ATTACKS = (*MEAN_SECONDS, FRAMES)
@@ -214,6 +216,7 @@ class Campaign:
             "settings": Settings(field_, draw("settings")),
             "threads": Threads(field_, draw("threads")),
             "restart": Restarting(field_, draw("restart"), self._bystanders.broker_has_changed),
+            "losses": Losses(field_, draw("losses"), self._bystanders.broker_has_changed),
         }
         if self._disk.is_mounted:
             actions["disk"] = Filling(field_, draw("disk"), self._disk)
@@ -223,7 +226,7 @@ class Campaign:
                 means[name],
                 action,
                 draw(f"when {name}"),
-                is_alone=name == "restart",
+                is_alone=name in {"restart", "losses"},
                 # As many kills as were ordered are spread over the time; two dozen within two seconds are a load of
                 # their own, of processes that start.
                 is_even=name == "kill" and self._orders.kills is not None,
