@@ -51,10 +51,12 @@ _REQUESTS = Area(
             end="with the response",
         ),
         Limit(
-            what="Elements of the arrays of a request together; parts of a Produce; of a Fetch, twice max.partitions",
+            what="Elements of the arrays of a request together; parts of a Produce; bytes of a Fetch, whose parts are "
+            "twice max.partitions at most",
             bounds=(
                 "rotunda.broker.protocol.primitives:MOST_ELEMENTS",
                 "rotunda.broker.protocol.messages.produce:MOST_PARTS",
+                "rotunda.broker.protocol.messages.fetch:MOST_BYTES",
             ),
             metrics=("rotunda_processor_connections_closed_total",),
             beyond="INVALID_REQUEST if the response has an error code of its own, else the connection is closed",

@@ -30,6 +30,9 @@ _SESSION_FROM: Final = 7
 _RACK_FROM: Final = 11
 NO_LIMIT: Final = 1 << 31
 
+#: Longest request: it is copied and decoded at once.
+MOST_BYTES: Final = 16 << 20
+
 
 class FetchPart(NamedTuple):
     """One partition to read. The name is None from version 13, the id (16 bytes) below it."""
@@ -85,8 +88,10 @@ NO_EPOCH: Final = -1
 def read_fetch(buffer: Buffer, version: int, offset: int, end: int, most_parts: int = NO_LIMIT) -> FetchRequest:
     """Decode the request body in [offset, end) of `buffer`.
 
-    InvalidReceive when it is malformed, or names more than ``most_parts`` partitions.
+    InvalidReceive when it is malformed, longer than `MOST_BYTES`, or names more than ``most_parts`` partitions.
     """
+    if end - offset > MOST_BYTES:
+        raise InvalidReceive(f"Fetch of {end - offset} bytes; {MOST_BYTES} are accepted")
     body, places = codec.decode_and_locate(ApiKey.FETCH, version, buffer, offset, end)
     parts: list[PartFields] = []
     for topic in body.topics:

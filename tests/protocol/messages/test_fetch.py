@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 
+from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.messages.fetch import (
+    MOST_BYTES,
     FetchPart,
     FetchPartResponse,
     ForgottenPart,
@@ -149,6 +151,11 @@ def test_hostile_requests_are_invalid_and_nothing_worse(version: int) -> None:
         max_wait=timedelta(seconds=1), min_bytes=1, max_bytes=2, isolation_level=0, topics=topics, **more
     )
     check_hostile(lambda buffer, offset, end: read_fetch(buffer, version, offset, end), kio_bytes(entity))
+
+
+def test_a_request_that_takes_long_to_copy_is_rejected() -> None:
+    with pytest.raises(InvalidReceive, match="are accepted"):
+        read_fetch(bytes(MOST_BYTES + 1), 12, 0, MOST_BYTES + 1)
 
 
 def test_an_answer_without_parts_is_one_chunk() -> None:
