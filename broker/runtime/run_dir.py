@@ -15,7 +15,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 
 from rotunda.broker.clock import SystemClock
@@ -43,7 +43,10 @@ class RunRecord:
 
     `status_url` is empty without a status page, and `control_plane` (host:port) without a control plane; it is not
     among the addresses of `bootstrap`. `local` are the addresses by which commands on this machine reach the listeners:
-    the addresses advertised to clients may not lead here. With `is_native` the compiled module is in use.
+    the addresses advertised to clients may not lead here. With `is_native` the compiled module is in use. Commands
+    authenticate by `client_properties`, a file; empty: they do not.
+
+    Fields are only added, each with a default that is right for a broker of an earlier version.
     """
 
     instance: str
@@ -65,6 +68,7 @@ class RunRecord:
     control_plane: str = ""
     local: str = ""
     is_native: bool = False
+    client_properties: str = ""
 
     @property
     def is_alive(self) -> bool:
@@ -157,8 +161,8 @@ def write(path: Path, record: RunRecord) -> None:
 def read(path: Path) -> RunRecord | None:
     """Return the record, or None if there is none (or none that this version can read)."""
     try:
-        # Records of versions without a compiled module do not have that field.
-        found = {"is_native": False, **json.loads((path / RECORD_NAME).read_text(encoding="utf-8"))}
+        defaults = {field.name: field.default for field in fields(RunRecord) if field.default is not MISSING}
+        found = {**defaults, **json.loads((path / RECORD_NAME).read_text(encoding="utf-8"))}
         if any(type(found[field.name]).__name__ != field.type for field in fields(RunRecord)):
             return None
         return RunRecord(**{field.name: found[field.name] for field in fields(RunRecord)}) if found["pid"] > 0 else None

@@ -274,4 +274,5 @@ def _record(context: ProcessContext) -> RunRecord:
         status_url=status_url(context.status_socket, by_https=context.config.status_ssl_enable),
         started_ms=SystemClock().wall_ms(),
         is_native=native.compiled is not None,
+        client_properties=context.config.client_properties,
     )

@@ -78,13 +78,13 @@ def test_the_second_start_has_the_same_user_and_certificates(secured: Secured) -
     assert first["user"] == "admin"
     password = first["password"]
     tls = secured.directory / "data" / "tls"
-    before = {each.name: each.read_bytes() for each in tls.iterdir()}
+    before = {each.name: each.read_bytes() for each in tls.iterdir() if each.name != "client.properties"}
     assert {stat.S_IMODE((tls / each).stat().st_mode) for each in ("ca.key", "server.pem")} == {0o600}
     assert stat.S_IMODE(tls.stat().st_mode) == 0o700
     secured.stop()
     second = secured.start()
     assert "password" not in second, "it is printed once"
-    assert {each.name: each.read_bytes() for each in tls.iterdir()} == before
+    assert {each.name: each.read_bytes() for each in tls.iterdir() if each.name != "client.properties"} == before
     properties = secured.properties(password)
     assert command("doctor", "--command-config", properties).returncode == 0
     log = (secured.directory / "run" / "broker.log").read_text()
@@ -112,7 +112,7 @@ def test_what_is_printed_for_people(secured: Secured) -> None:
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     for arguments, complaint in (
         (("--ephemeral",), "excludes --ephemeral"),
-        (("--data-dir", str(tmp_path / "data"), "--set", "listeners=PLAINTEXT://127.0.0.1:0"), "leave one of them out"),
+        (("--data-dir", str(tmp_path / "data"), "--set", "listeners=PLAINTEXT://127.0.0.1:0"), "PLAINTEXT, not SASL"),
         (("--data-dir", str(tmp_path / "data"), "--listen", "PLAINTEXT://127.0.0.1:0"), "it is HOST:PORT"),
     ):
         done = command("start", "--secure", "--run-dir", str(tmp_path / "run"), *arguments)
@@ -146,11 +146,39 @@ def test_commands_get_in_by_the_clients_properties(running: tuple[Secured, str])
     properties = secured.properties(password)
     done = command("topic", "create", "orders", "--command-config", properties)
     assert (done.returncode, done.stdout) == (0, "created topic orders\n"), done.stderr
-    assert command("topic", "list", *secured.where, "--command-config", properties).stdout.count("orders\n") == 1
-    refused = command("topic", "list", *secured.where)
+    assert command("topic", "list", *secured.where, "--command-config", properties).stdout.count("orders ") == 1
+    refused = command("topic", "list", "--bootstrap", str(secured.ready["bootstrap"]))
     assert refused.returncode == 1
     assert "--command-config" in refused.stderr
     assert "rotunda doctor" in refused.stderr
+
+
+def test_commands_on_this_machine_are_the_first_user(running: tuple[Secured, str]) -> None:
+    """Others have the rights of their ACLs only."""
+    secured, _ = running
+    assert command("topic", "create", "own", *secured.where).stdout == "created topic own\n"
+    file = Path(secured.ready["client_properties"])
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert f"bootstrap.servers={secured.ready['bootstrap']}\n" in file.read_text()
+    done = command("user", "add", "alice", "--generate", "--json", *secured.where)
+    alice = json.loads(done.stdout)
+    users = json.loads(command("user", "list", "--json", *secured.where).stdout)
+    assert {count for user in users for count in user["mechanisms"].values()} == {8192}
+    hers = secured.directory / "alice.properties"
+    hers.write_text(secured.clients()["java"].replace("admin", "alice").replace("PASSWORD", alice["password"]))
+    refused = command("topic", "create", "hers", "--command-config", str(hers))
+    assert "AUTHORIZATION_FAILED" in refused.stderr
+    line = ("acl", "add", "--allow-principal", "User:alice", "--operation", "create", "--topic", "hers", *secured.where)
+    assert command(*line).returncode == 0, command(*line).stderr
+    assert command("topic", "create", "hers", "--command-config", str(hers)).returncode == 0
+
+
+def test_a_listener_of_a_settings_own(secured: Secured) -> None:
+    line = ("start", "--secure", "--daemon", "--json", *secured.where, "--data-dir", str(secured.directory / "data"))
+    done = command(*line, "--set", "listeners=SASL_SSL://localhost:0", "--set", "status.port=0")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["bootstrap"].startswith("localhost:")
+    assert command("topic", "list", *secured.where).returncode == 0
 
 
 def test_the_settings_of_confluent_kafka(running: tuple[Secured, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,10 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.error_responses import error_response
 from rotunda.broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType, is_known
 
-_NO_AUTHORIZER = "No Authorizer is configured on the broker: every client may do everything, and no ACLs are kept"
+_NO_AUTHORIZER = (
+    "No Authorizer is configured on the broker: every client may do everything, and no ACLs are kept. "
+    "Set authorizer.class.name"
+)
 
 
 def no_authorizer(request: Request, body: Any) -> dict[str, Any]:

@@ -73,6 +73,10 @@ def properties(parsed: argparse.Namespace, environment: Mapping[str, str], known
 
 def _of_file(parsed: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
     file = getattr(parsed, "command_config", None) or environment.get("ROTUNDA_COMMAND_CONFIG")
+    if not file and not getattr(parsed, "bootstrap", None):
+        # A broker of `start --secure` names the file of its first user.
+        record = run_dir.read(parsed.run_dir or run_dir.default_path(environment))
+        file = record.client_properties if record is not None and Path(record.client_properties).is_file() else None
     return read_properties(Path(file)) if file else {}
 
 

@@ -14,7 +14,6 @@ import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -53,6 +52,8 @@ def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         return _start_daemon(parsed, environment, config, secure)
 
     def announce(record: RunRecord) -> None:
+        if secure:
+            secure.write_client_properties(record.bootstrap)
         print(ready_line(record, parsed, secure), flush=True)
 
     _run(parsed, environment, config, announce, lambda *_: None, secure)
@@ -188,8 +189,13 @@ def _become_daemon(
 
     code = _FAILURE_EXIT_CODE
     try:
-        announce = partial(ready_line, parsed=parsed, secure=secure)
-        _run(parsed, environment, config, lambda record: report(0, announce(record)), _detach, secure)
+
+        def announce(record: RunRecord) -> None:
+            if secure:
+                secure.write_client_properties(record.bootstrap)
+            report(0, ready_line(record, parsed, secure))
+
+        _run(parsed, environment, config, announce, _detach, secure)
         code = 0
     except BootFailed as failure:
         code = failure.exit_code

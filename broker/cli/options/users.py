@@ -7,6 +7,8 @@ from pathlib import Path
 
 from rotunda.broker.cli.options.common import Action, add_actions, json_option
 
+#: Hash iterations of a password, unless others are asked for.
+DEFAULT_ITERATIONS = 8192
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 _ADD = """\
@@ -45,7 +47,11 @@ def _add(action: argparse.ArgumentParser) -> None:
     _mechanism(action)
     action.add_argument("--generate", action="store_true", help="generate a password of 128 bits and print it once")
     action.add_argument(
-        "--iterations", type=int, default=8192, metavar="COUNT", help="iterations, 4096 to 16384 (default: 8192)"
+        "--iterations",
+        type=int,
+        default=DEFAULT_ITERATIONS,
+        metavar="COUNT",
+        help=f"iterations, 4096 to 16384 (default: {DEFAULT_ITERATIONS})",
     )
     action.add_argument(
         "--data-dir",

@@ -51,6 +51,8 @@ class ServerSettings:
     )
     #: Whether it was started for tests, which inject faults. Not a setting, so only tests can enable it.
     injects_faults: bool = False
+    #: The file of client properties by which commands of this machine authenticate; empty: none.
+    client_properties: str = ""
     num_network_threads: int = setting(
         Key(
             name="num.network.threads",
