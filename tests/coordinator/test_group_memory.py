@@ -59,7 +59,7 @@ def test_a_member_for_which_there_is_no_room_is_refused(bench: Bench, caplog: py
     assert bench.memory.refusals == 3
     assert bench.memory.used_bytes <= MB
     # A single log line for all of them, with the size and the setting.
-    [line] = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    [line] = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
     assert "group-3" in line
     assert "group.state.max.bytes" in line
 

@@ -8,7 +8,6 @@ import pytest
 
 from rotunda.broker.apis.configs.alter_configs import handle_alter_configs
 from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
-from rotunda.broker.apis.table import API_TABLE
 from rotunda.broker.metadata.configs.alter_configs import CLIENT_METRICS
 from rotunda.broker.metadata.configs.describe_configs import CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -149,8 +148,3 @@ def test_a_subscription_has_a_name_and_checking_stores_nothing(cluster: AdminClu
     )
     assert alter(cluster, (INTERVAL, SET, "60000"), validate_only=True) == (0, None)
     assert cluster.controller.version == 0
-
-
-def test_clients_are_not_asked_to_push() -> None:
-    """As in a Kafka without a receiver: clients request subscriptions only from a broker that lists the API."""
-    assert not {api.key for api in API_TABLE} & {71, 72}

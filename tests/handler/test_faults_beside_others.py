@@ -12,6 +12,7 @@ from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
 from rotunda.broker.coordinator.transaction.shard import TransactionShard
 from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
 from rotunda.broker.handler import handler_process
+from rotunda.broker.handler.group_fast_path import CommitAnswers
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
 from rotunda.broker.ipc.response_writer import ResponseWriter
@@ -129,7 +130,8 @@ def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
     sent = [client.produce([("topic", 77, b"")], acks=1) for client in clients]
     broken: Any = SimpleNamespace(facts=None)
     committers = [(answered_request(client.connection, api=(8, 8)), broken) for client in clients]
-    stepped.handler(0)._groups._answers.answer_repeated(committers, 0)
+    handler = stepped.handler(0)
+    CommitAnswers(handler._responses, handler.now_ns).answer_repeated(committers, 0)
     stepped.turn(0)
     stepped.drain()
     assert [each.answer.kind for each in sent] == [CLOSE_CONNECTION] * 2
