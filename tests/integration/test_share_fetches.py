@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
@@ -205,6 +206,33 @@ def test_records_delivered_before_a_kill_are_not_skipped(
     wait_until(lambda: member.fetch_raw(max_wait_ms=0).error_code == 0, "a session")
     member.fetch(share_session_epoch=-1)
     assert first_of(member)[:2] == (3, 12)
+
+
+def test_a_group_begins_with_the_records_of_a_duration(admin: AdminClient, make: Make, topic: Topic) -> None:
+    topic.write(5)
+    assert first_of(make(configured(admin, auto_offset_reset="by_duration:PT1H"))) == (0, 4, 1)
+    later = make(configured(admin, auto_offset_reset="by_duration:PT0S"))
+    later.fetch(max_wait_ms=0)
+    topic.write(5)
+    assert first_of(later) == (5, 9, 1)
+
+
+def test_sessions_end_when_share_groups_are_turned_off(admin: AdminClient, make: Make, topic: Topic) -> None:
+    member = make(configured(admin))
+    topic.write(5)
+    assert first_of(member) == (0, 4, 1)
+
+    def set_level(level: int, upgrade_type: int) -> None:
+        update = {"feature": "share.version", "max_version_level": level, "upgrade_type": upgrade_type}
+        response = member.call(ApiKey.UPDATE_FEATURES, {"timeout_ms": 60_000, "feature_updates": [update]}, 2)
+        assert response.error_code == 0
+
+    set_level(0, 2)
+    wait_until(lambda: member.fetch_raw().error_code == ErrorCode.UNSUPPORTED_VERSION, "the feature is off")
+    set_level(2, 1)
+    wait_until(lambda: member.fetch_raw().error_code == ErrorCode.SHARE_SESSION_NOT_FOUND, "the feature is on")
+    member.epoch = 0
+    assert first_of(member) == (0, 4, 1)
 
 
 def test_rejected_records_become_dead_letters_with_their_content(
