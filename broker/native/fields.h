@@ -44,24 +44,20 @@ typedef struct {
     }
 
 /* The slots of such a type's spec, and its flags. */
-#define FIELDS_SLOTS(prefix, members)                                                                                  \
+#define FIELDS_SLOTS(prefix, members, destroy)                                                                         \
     {Py_tp_members, members}, {Py_tp_traverse, prefix##_traverse}, {Py_tp_clear, prefix##_clear},                      \
-        {Py_tp_dealloc, prefix##_destroy}
+        {Py_tp_dealloc, destroy}
 #define FIELDS_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC)
 
-/* Returns whether an object of a type has all its attributes, with an exception if not. */
-static inline bool has_fields(PyObject *object, PyTypeObject *type, const PyMemberDef *members, int count)
+/* Returns whether all attributes are set, with AttributeError if not. */
+static inline bool has_fields(const Fields *object, const PyMemberDef *members, int count)
 {
-    if (!PyObject_TypeCheck(object, type)) {
-        PyErr_SetString(PyExc_TypeError, "an object of another type is needed");
-        return false;
-    }
-    for (int field = 0; field < count; field++)
-        if (((Fields *)object)->slots[field] == NULL) {
-            PyErr_SetString(PyExc_AttributeError, members[field].name);
-            return false;
-        }
-    return true;
+    int field = 0;
+    while (field < count && object->slots[field] != NULL)
+        field++;
+    if (field < count)
+        PyErr_SetString(PyExc_AttributeError, members[field].name);
+    return field == count;
 }
 
 /* Returns the number in a slot that is set; -1 with an exception if it is none. */

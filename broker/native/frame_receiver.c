@@ -49,7 +49,11 @@ typedef struct {
     int16_t api_key, api_version;
 } RequestFrame;
 
-static bool is_complete(PyObject *self);
+static PyMemberDef members[] = {
+    RECEIVER_FIELDS(FIELD_MEMBER){"requests", T_LONGLONG, offsetof(FrameReceiver, requests), 0, NULL},
+    {"bytes", T_LONGLONG, offsetof(FrameReceiver, bytes), 0, NULL},
+    {"most_bytes", T_LONGLONG, offsetof(FrameReceiver, most_bytes), 0, NULL},
+    {"pipeline_max", T_LONGLONG, offsetof(FrameReceiver, pipeline_max), 0, NULL}, {0}};
 
 /* The result for a frame: left to the twin, sent, or an exception. */
 enum { LEFT = 0, SENT = 1, FAILED = -1 };
@@ -94,8 +98,8 @@ static long target_of(const FrameReceiver *self, Fields *channel, const RequestF
     int has_choice = is_routed(self, frame);
     if (has_choice <= 0)
         return has_choice ? -2 : 0;
-    PyObject *found = PyObject_CallFunction(
-        self->slots[target_of_FIELD], "Oy#ii", channel, frame->bytes, (Py_ssize_t)frame->size, frame->api_key, frame->api_version);
+    PyObject *found = PyObject_CallFunction(self->slots[target_of_FIELD], "Oy#ii", channel, frame->bytes,
+        (Py_ssize_t)frame->size, frame->api_key, frame->api_version);
     long target = found ? PyLong_AsLong(found) : -2;
     Py_XDECREF(found);
     return target == -1 && PyErr_Occurred() ? -2 : target;
@@ -139,7 +143,8 @@ static int keep_copy(Fields *channel, const RequestEnvelope *envelope, PyObject 
     if (kept_bytes < 0 || channel->slots[repeatable_FIELD] == NULL)
         return FAILED;
     PyObject *sequence = PyLong_FromLongLong(envelope->sequence);
-    PyObject *copy = Py_BuildValue("LOy#", (long long)envelope->received_ns, target, frame->bytes, (Py_ssize_t)frame->size);
+    PyObject *copy
+        = Py_BuildValue("LOy#", (long long)envelope->received_ns, target, frame->bytes, (Py_ssize_t)frame->size);
     int failed = sequence == NULL || copy == NULL
         || PyObject_SetItem(channel->slots[repeatable_FIELD], sequence, copy) < 0
         || !put_in(channel, kept_bytes_FIELD, PyLong_FromLongLong(kept_bytes + frame->size));
@@ -168,9 +173,9 @@ static bool fill_envelope(RequestEnvelope *envelope, const Fields *channel, cons
 /* Returns the ring of a target; NULL if there is none now, or with an exception. */
 static RingProducer *ring_to(const FrameReceiver *self, Py_ssize_t target, RequestEnvelope *envelope)
 {
-    PyObject *ring = target < PyList_Size(self->slots[rings_FIELD]) ? PyList_GetItem(self->slots[rings_FIELD], target) : NULL;
-    PyObject *generation = target < PyList_Size(self->slots[generations_FIELD]) ? PyList_GetItem(self->slots[generations_FIELD], target) : NULL;
-    if (ring == NULL || ring == Py_None || generation == NULL || !is_producer(ring))
+    PyObject *ring = PyList_GetItem(self->slots[rings_FIELD], target);
+    PyObject *generation = ring ? PyList_GetItem(self->slots[generations_FIELD], target) : NULL;
+    if (generation == NULL || ring == Py_None || !is_producer(ring))
         return NULL;
     envelope->target_generation = (int32_t)PyLong_AsLong(generation);
     return PyErr_Occurred() ? NULL : (RingProducer *)ring;
@@ -248,8 +253,8 @@ static Py_ssize_t receive_bytes(FrameReceiver *self, Fields *channel)
         return -1;
     if (most < 0 || most > RECEIVED_BYTES)
         most = RECEIVED_BYTES;
-    /* The socket never blocks, so the interpreter's lock is kept. */
-    ssize_t count = recv((int)fd, self->received, (size_t)most, 0);
+    /* This never blocks, so the interpreter's lock is kept. */
+    ssize_t count = recv((int)fd, self->received, (size_t)most, MSG_DONTWAIT);
     if (count < 0)
         PyErr_SetFromErrno(PyExc_OSError);
     return count;
@@ -268,7 +273,7 @@ static PyObject *handle_bytes(FrameReceiver *self, Fields *channel, const uint8_
 /* receive(channel) -> the bytes received and not sent on; None at their end. Twin: RequestReader._receive. */
 static PyObject *receive(FrameReceiver *self, PyObject *object)
 {
-    if (!is_channel(object) || !is_complete((PyObject *)self))
+    if (!is_channel(object) || !has_fields((Fields *)self, members, RECEIVER_FIELD_COUNT))
         return NULL;
     Fields *channel = (Fields *)object;
     if (has_none(channel, tls_FIELD)) {
@@ -289,16 +294,11 @@ static PyObject *receive(FrameReceiver *self, PyObject *object)
 
 DEFINE_FIELDS(receiver, RECEIVER_FIELD_COUNT)
 
-static PyMethodDef methods[] = {{"receive", (PyCFunction)(void (*)(void))receive, METH_O, "Receive, and send frames on."},
-    {0}};
-
-static PyMemberDef members[] = {RECEIVER_FIELDS(FIELD_MEMBER){"requests", T_LONGLONG, offsetof(FrameReceiver, requests), 0, NULL},
-    {"bytes", T_LONGLONG, offsetof(FrameReceiver, bytes), 0, NULL},
-    {"most_bytes", T_LONGLONG, offsetof(FrameReceiver, most_bytes), 0, NULL},
-    {"pipeline_max", T_LONGLONG, offsetof(FrameReceiver, pipeline_max), 0, NULL}, {0}};
+static PyMethodDef methods[]
+    = {{"receive", (PyCFunction)(void (*)(void))receive, METH_O, "Receive, and send frames on."}, {0}};
 
 static PyType_Slot receiver_slots[] = {{Py_tp_doc, "Receives the requests of channels."}, {Py_tp_methods, methods},
-    FIELDS_SLOTS(receiver, members), {0, NULL}};
+    FIELDS_SLOTS(receiver, members, receiver_destroy), {0, NULL}};
 
 static PyType_Spec receiver_spec = {.name = "rotunda.broker.native.compiled.FrameReceiver",
     .basicsize = sizeof(FrameReceiver), .flags = FIELDS_FLAGS, .slots = receiver_slots};
@@ -308,27 +308,24 @@ static PyMemberDef channel_members[] = {CHANNEL_FIELDS(FIELD_MEMBER){0}};
 DEFINE_FIELDS(channel, CHANNEL_FIELD_COUNT)
 
 static PyType_Slot channel_slots[]
-    = {{Py_tp_doc, "The attributes of a channel that are read in C."}, FIELDS_SLOTS(channel, channel_members), {0, NULL}};
+    = {{Py_tp_doc, "The attributes of a channel that are read in C."},
+        FIELDS_SLOTS(channel, channel_members, channel_destroy), {0, NULL}};
 
 static PyType_Spec channel_spec = {.name = "rotunda.broker.native.compiled.ChannelFields",
     .basicsize = sizeof(Fields) + CHANNEL_FIELD_COUNT * sizeof(PyObject *), .flags = FIELDS_FLAGS,
     .slots = channel_slots};
 
-static PyTypeObject *receiver_type, *channel_type;
+static PyTypeObject *channel_type;
 
 bool is_channel(PyObject *object)
 {
-    return has_fields(object, channel_type, channel_members, CHANNEL_FIELD_COUNT);
-}
-
-static bool is_complete(PyObject *self)
-{
-    return has_fields(self, receiver_type, members, RECEIVER_FIELD_COUNT);
+    return is_of(object, channel_type) && has_fields((Fields *)object, channel_members, CHANNEL_FIELD_COUNT);
 }
 
 int add_frame_receiver(PyObject *module)
 {
-    receiver_type = add_type(module, &receiver_spec);
+    PyTypeObject *type = add_type(module, &receiver_spec);
     channel_type = add_type(module, &channel_spec);
-    return receiver_type == NULL || channel_type == NULL ? -1 : 0;
+    Py_XDECREF((PyObject *)type);
+    return type == NULL || channel_type == NULL ? -1 : 0;
 }

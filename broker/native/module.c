@@ -3,7 +3,7 @@
 #include "native.h"
 
 /* The interface version: broker/native/__init__.py ignores a module built from other sources. */
-#define INTERFACE 4
+#define INTERFACE 5
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 {
@@ -11,6 +11,14 @@ PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
     if (type != NULL && PyModule_AddType(module, type) < 0)
         { Py_DECREF((PyObject *)type); type = NULL; }
     return type;
+}
+
+bool is_of(PyObject *object, PyTypeObject *type)
+{
+    if (PyObject_TypeCheck(object, type))
+        return true;
+    PyErr_SetString(PyExc_TypeError, "an object of another compiled type is needed");
+    return false;
 }
 
 static int fill(PyObject *module)

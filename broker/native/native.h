@@ -9,22 +9,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Adds the record walk to the module. Returns 0, or -1 with an exception. */
-int add_record_walk(PyObject *module);
-
-/* Adds the record reader to the module. Returns 0, or -1 with an exception. */
-int add_record_reader(PyObject *module);
-
-/* Adds the ends of rings to the module. Returns 0, or -1 with an exception. */
-int add_ring(PyObject *module);
-
-/* Adds the receiver of frames to the module. Returns 0, or -1 with an exception. */
+/* Add the parts to the module. Each returns 0, or -1 with an exception. */
 int add_frame_receiver(PyObject *module);
-
-/* Adds the sender of responses to the module. Returns 0, or -1 with an exception. */
+int add_record_reader(PyObject *module);
+int add_record_walk(PyObject *module);
 int add_response_sender(PyObject *module);
+int add_ring(PyObject *module);
 
 /* Adds a type to the module by the last part of its name. Returns a new reference, or NULL with an exception. */
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec);
+
+/* Returns whether an object is of a type, with TypeError if not. */
+bool is_of(PyObject *object, PyTypeObject *type);
 
 #endif

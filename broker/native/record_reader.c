@@ -9,10 +9,7 @@
 /* The type of a record, a named tuple, and values of its batch header. */
 typedef struct {
     PyTypeObject *type;
-    int64_t base_offset;
-    int64_t last_offset_delta;
-    int64_t base_timestamp;
-    int64_t append_time;
+    int64_t base_offset, last_offset_delta, base_timestamp, append_time;
     bool has_append_time;
 } Batch;
 
@@ -21,9 +18,7 @@ typedef enum { WHOLE, RAW, TIME } Kind;
 
 /* A record before it is converted: its start and end, and the positions in it. */
 typedef struct {
-    const uint8_t *start;
-    const uint8_t *rest;
-    const uint8_t *stop;
+    const uint8_t *start, *rest, *stop;
     Delta delta;
     int64_t offset_delta;
 } Place;

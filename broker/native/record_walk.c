@@ -17,13 +17,9 @@ enum { PENDING = -1, RIGHT = 0, WRONG = 1 };
 
 /* A walk between two steps. Twin: RecordWalk. Positions are bytes from the start of the records. */
 typedef struct {
-    Py_ssize_t at;
-    Py_ssize_t stop;
-    int64_t count;
-    int64_t index;
-    int64_t left_headers;
-    Delta least_delta;
-    Delta largest_delta;
+    Py_ssize_t at, stop;
+    int64_t count, index, left_headers;
+    Delta least_delta, largest_delta;
     bool is_keyed;
 } Walk;
 
@@ -238,10 +234,10 @@ static PyMethodDef functions[] = {
 
 int add_record_walk(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &type_spec, NULL);
-    int failed = type == NULL || PyModule_AddObjectRef(module, "RecordWalk", type) < 0
-        || PyModule_AddFunctions(module, functions) < 0
-        || PyModule_AddIntConstant(module, "RECORDS_AT_ONCE", RECORDS_AT_ONCE) < 0;
-    Py_XDECREF(type);
-    return failed ? -1 : 0;
+    PyTypeObject *type = add_type(module, &type_spec);
+    Py_XDECREF((PyObject *)type);
+    return type == NULL || PyModule_AddFunctions(module, functions) < 0
+            || PyModule_AddIntConstant(module, "RECORDS_AT_ONCE", RECORDS_AT_ONCE) < 0
+        ? -1
+        : 0;
 }

@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -23,16 +24,24 @@ typedef struct {
 
 _Static_assert(sizeof(ResponseEnvelope) == 136, "RESPONSE_ENVELOPE has 136 bytes");
 
-/* The most responses of a connection in one system call. */
-enum { SENT_AT_ONCE = 64, NOBODY = -1 };
+/* FILE_RANGE of shm/layout.py. */
+typedef struct {
+    int64_t inline_before, inode, position, length, path_bytes;
+} FileRange;
 
-/* A response in the rings. `next` is the place of the connection's next one. */
+/* The most responses of a connection in one system call, the most bytes of a file (WRITTEN_AT_ONCE_BYTES), and about the
+ * most bytes before others are served, in a few milliseconds: the rest is left to the twin, which looks at the time. */
+enum { SENT_AT_ONCE = 64, FILE_AT_ONCE_BYTES = 4 * 1024 * 1024, SENT_IN_ALL_BYTES = 16 * 1024 * 1024 };
+enum { SEND_FLAGS = MSG_NOSIGNAL | MSG_DONTWAIT, NOBODY = -1 };
+
+/* A response in the rings: `size` bytes of it, and behind `head` of them `length` bytes of a file, if it has one. `next`
+ * is the place of the connection's next response. */
 typedef struct {
     Fields *channel;
-    PyObject *answered;
+    PyObject *answered, *file;
     const uint8_t *bytes;
-    int64_t size;
-    int next;
+    int64_t size, head, position, length;
+    int file_fd, next;
     bool is_first;
 } Response;
 
@@ -42,15 +51,25 @@ typedef struct {
     unsigned left_in;
 } Reading;
 
+/* What the sender is given: a clock, rows and runs of CompletedRequests, SegmentFiles.known, ResponseReader.attach;
+ * and the frames that it has left to the twin. */
+#define SENDER_FIELDS(FIELD) FIELD(clock_ns) FIELD(rows) FIELD(runs) FIELD(known_file) FIELD(attach) FIELD(left)
+
+enum { SENDER_FIELDS(FIELD_INDEX) SENDER_FIELD_COUNT };
+
 typedef struct {
     PyObject_HEAD
-    PyObject *now_ns, *rows, *runs, *place, *left;
+    PyObject *slots[SENDER_FIELD_COUNT];
     long long bytes;
     Response *responses;
     Reading *by_fd;
     unsigned reads;
     int count, room, fd_room;
 } ResponseSender;
+
+static PyMemberDef members[] = {
+    SENDER_FIELDS(FIELD_MEMBER){"bytes", T_LONGLONG, offsetof(ResponseSender, bytes), 0, NULL},
+    {"count", T_INT, offsetof(ResponseSender, count), READONLY, NULL}, {0}};
 
 /* Grows an array to hold an item at a place. */
 static void *grown(void *array, int *room, int place, size_t size)
@@ -85,8 +104,8 @@ static Reading *reading_of(ResponseSender *self, long long fd)
 static bool is_common(const Fields *channel, const ResponseEnvelope *envelope, int64_t frame_size, bool has_more)
 {
     int64_t most = frame_size - (int64_t)sizeof *envelope;
-    if (envelope->kind || envelope->range_count || envelope->size <= 0 || envelope->size > most
-        || number_in(channel, next_answer_FIELD) != envelope->sequence)
+    if (envelope->kind || envelope->range_count < 0 || envelope->range_count > 1 || envelope->size <= 0
+        || envelope->size > most || number_in(channel, next_answer_FIELD) != envelope->sequence)
         return false;
     return has_none(channel, tls_FIELD) && !has_none(channel, client_FIELD) && is_empty(channel, muted_FIELD)
         && is_empty(channel, held_FIELD) && is_empty(channel, closing_FIELD) && is_empty(channel, former_clients_FIELD)
@@ -114,58 +133,82 @@ static bool drop_copy(Fields *channel, int64_t sequence)
     return done;
 }
 
+/* Finds the parts of a response; returns whether it can be sent: its file, if it has one, must be open already.
+ * Twin: ResponseReader._parts. */
+static bool find_parts(ResponseSender *self, const ResponseEnvelope *envelope, int64_t frame_size, Response *response)
+{
+    response->bytes = (const uint8_t *)(envelope + 1);
+    response->head = response->size = envelope->size;
+    if (!envelope->range_count)
+        return true;
+    const FileRange *range = (const FileRange *)(envelope + 1);
+    int64_t room = frame_size - (int64_t)(sizeof *envelope + sizeof *range) - envelope->size;
+    if (room < 0 || range->path_bytes < 0 || range->path_bytes > room || range->inline_before < 0
+        || range->inline_before > envelope->size || range->length <= 0 || range->length > FILE_AT_ONCE_BYTES)
+        return false;
+    response->bytes = (const uint8_t *)(range + 1) + range->path_bytes;
+    response->head = range->inline_before;
+    response->position = range->position;
+    response->length = range->length;
+    PyObject *file = PyObject_CallFunction(self->slots[known_file_FIELD], "L", (long long)range->inode);
+    PyObject *number = file && file != Py_None ? PyObject_GetAttrString(file, "fd") : NULL;
+    response->file_fd = number ? (int)PyLong_AsLong(number) : -1;
+    Py_XDECREF(number);
+    if (number == NULL)
+        Py_CLEAR(file);
+    response->file = file;
+    return file != NULL && !PyErr_Occurred();
+}
+
 /* Adds a response to those to be sent. */
-static bool add_response(ResponseSender *self, Fields *channel, const ResponseEnvelope *envelope, const uint8_t *bytes,
-    PyObject *now_ns, Reading *reading)
+static bool add_response(
+    ResponseSender *self, const Response *response, const ResponseEnvelope *envelope, PyObject *now_ns, Reading *reading)
 {
     Response *larger = grown(self->responses, &self->room, self->count, sizeof *larger);
     if (larger == NULL)
         return false;
     self->responses = larger;
+    Fields *channel = response->channel;
     PyObject *answered
         = Py_BuildValue("y#O", (const char *)envelope->facts, (Py_ssize_t)sizeof envelope->facts, now_ns);
     if (answered == NULL || !drop_copy(channel, envelope->sequence)
-        || !put_in(channel, next_answer_FIELD, PyLong_FromLongLong(envelope->sequence + 1))) {
+        || !put_in(channel, next_answer_FIELD, PyLong_FromLongLong(envelope->sequence + 1))
+        || (response->file && !put_in(channel, asked_again_FIELD, PyLong_FromLong(0)))) {
         Py_XDECREF(answered);
         return false;
     }
-    larger[self->count] = (Response){(Fields *)Py_NewRef((PyObject *)channel), answered, bytes, envelope->size, NOBODY,
-        reading->last == NOBODY};
+    Py_INCREF((PyObject *)channel);
+    larger[self->count] = *response;
+    larger[self->count].answered = answered;
+    larger[self->count].next = NOBODY;
+    larger[self->count].is_first = reading->last == NOBODY;
     if (reading->last != NOBODY)
         larger[reading->last].next = self->count;
     reading->last = self->count++;
-    self->bytes += envelope->size;
+    self->bytes += response->size + response->length;
     return true;
 }
 
-/* Moves unsent responses to their channel, before anything else there, for the usual write. */
+/* Has the twin attach a connection's responses, of which some bytes are sent. Twin: ResponseReader.attach. */
 static bool attach_rest(ResponseSender *self, Response *first, int64_t sent, PyObject *ready)
 {
-    Fields *channel = first->channel;
-    PyObject *pieces = PyList_New(0), *answered = PyList_New(0);
-    bool done = pieces != NULL && answered != NULL;
+    PyObject *parts = PyList_New(0);
+    bool done = parts != NULL;
     for (Response *each = first; done; each = &self->responses[each->next]) {
-        int64_t skipped = sent < each->size ? sent : each->size;
-        sent -= skipped;
-        PyObject *piece = PyBytes_FromStringAndSize((const char *)each->bytes + skipped, each->size - skipped);
-        done = piece != NULL && (skipped == each->size || PyList_Append(pieces, piece) == 0)
-            && PyList_Append(answered, each->answered) == 0;
-        Py_XDECREF(piece);
-        each->size = 0;
+        PyObject *part = Py_BuildValue("y#LOLLO", (const char *)each->bytes, (Py_ssize_t)each->size, (long long)each->head,
+            each->file ? each->file : Py_None, (long long)each->position, (long long)each->length, each->answered);
+        done = part != NULL && PyList_Append(parts, part) == 0;
+        Py_XDECREF(part);
         if (each->next == NOBODY)
             break;
     }
     first->is_first = false;
-    PyObject *joined = done ? PyBytes_FromStringAndSize(NULL, 0) : NULL;
-    PyObject *piece = joined ? PyObject_CallMethod(joined, "join", "O", pieces) : NULL;
-    done = piece != NULL && PyList_Insert(channel->slots[out_FIELD], 0, piece) == 0
-        && PyList_SetSlice(channel->slots[answered_FIELD], 0, 0, answered) == 0
-        && PyObject_SetItem(ready, channel->slots[fd_FIELD], (PyObject *)channel) == 0;
-    Py_XDECREF(joined);
-    Py_XDECREF(piece);
-    Py_XDECREF(pieces);
-    Py_XDECREF(answered);
-    return done;
+    PyObject *attached = done ? PyObject_CallFunction(self->slots[attach_FIELD], "OOLO", first->channel, parts,
+                                    (long long)sent, ready)
+                              : NULL;
+    Py_XDECREF(attached);
+    Py_XDECREF(parts);
+    return attached != NULL;
 }
 
 /* Adds a frame to those that are left to the twin, as all later ones of its connection are. What is read and unsent is
@@ -183,7 +226,7 @@ static bool leave_frame(ResponseSender *self, Fields *channel, const Frame *fram
             return false;
     }
     PyObject *entry = Py_BuildValue("LLL", (long long)frame->at, (long long)frame->size, (long long)frame->end);
-    bool done = entry != NULL && PyList_Append(self->left, entry) == 0;
+    bool done = entry != NULL && PyList_Append(self->slots[left_FIELD], entry) == 0;
     Py_XDECREF(entry);
     return done;
 }
@@ -206,9 +249,14 @@ static bool read_response(ResponseSender *self, const Ring *ring, const Frame *f
     Reading *reading = reading_of(self, number_in(channel, fd_FIELD));
     if (reading == NULL)
         return false;
-    if (reading->left_in == self->reads || !is_common(channel, envelope, frame->size, reading->last != NOBODY))
+    Response response = {.channel = channel};
+    if (reading->left_in == self->reads || !is_common(channel, envelope, frame->size, reading->last != NOBODY)
+        || !find_parts(self, envelope, frame->size, &response))
         return !PyErr_Occurred() && leave_frame(self, channel, frame, reading, ready);
-    return add_response(self, channel, envelope, (const uint8_t *)(envelope + 1), now_ns, reading);
+    bool done = add_response(self, &response, envelope, now_ns, reading);
+    if (!done)
+        Py_XDECREF(response.file);
+    return done;
 }
 
 /* read(ring, most, by_id, ready) -> frames read; those for the twin are in `left`. Twin: ResponseReader._take. */
@@ -217,7 +265,7 @@ static PyObject *read_ring(ResponseSender *self, PyObject *arguments)
     PyObject *ring, *by_id, *ready;
     int most, count = 0, found = 0;
     if (!PyArg_ParseTuple(arguments, "OiO!O!", &ring, &most, &PyDict_Type, &by_id, &PyDict_Type, &ready)
-        || !is_consumer(ring))
+        || !is_consumer(ring) || !has_fields((Fields *)self, members, SENDER_FIELD_COUNT))
         return NULL;
     RingConsumer *consumer = (RingConsumer *)ring;
     PyObject *now_ns = NULL;
@@ -225,7 +273,7 @@ static PyObject *read_ring(ResponseSender *self, PyObject *arguments)
     self->reads++;
     while (count < most && (found = read_frame(consumer, &frame)) > 0) {
         count++;
-        if (now_ns == NULL && (now_ns = PyObject_CallNoArgs(self->now_ns)) == NULL)
+        if (now_ns == NULL && (now_ns = PyObject_CallNoArgs(self->slots[clock_ns_FIELD])) == NULL)
             return NULL;
         if (!read_response(self, &consumer->ring, &frame, by_id, ready, now_ns))
             break;
@@ -234,27 +282,52 @@ static PyObject *read_ring(ResponseSender *self, PyObject *arguments)
     return found < 0 || PyErr_Occurred() ? NULL : PyLong_FromLong(count);
 }
 
-/* Sends a connection's responses in as few calls as possible; returns the bytes sent. Twin: Channel.flush. */
+/* Sends a response with a file; returns the bytes sent. Twin: Channel.flush. */
+static int64_t send_with_file(const Response *response, int fd)
+{
+    int64_t tail = response->size - response->head;
+    ssize_t count = response->head ? send(fd, response->bytes, (size_t)response->head, SEND_FLAGS | MSG_MORE) : 0;
+    if (count < response->head)
+        return count < 0 ? 0 : count;
+    off_t position = response->position;
+    count = sendfile(fd, response->file_fd, &position, (size_t)response->length);
+    if (count < response->length)
+        return response->head + (count < 0 ? 0 : count);
+    count = tail ? send(fd, response->bytes + response->head, (size_t)tail, SEND_FLAGS) : 0;
+    return response->head + response->length + (count < 0 ? 0 : count);
+}
+
+/* Sends responses without files in one call, as many as it takes; returns the bytes sent, and the next response. */
+static int64_t send_inline(const ResponseSender *self, const Response **each, int fd, int64_t *size)
+{
+    struct iovec parts[SENT_AT_ONCE];
+    struct msghdr message = {.msg_iov = parts};
+    *size = 0;
+    while (*each != NULL && (*each)->file == NULL && message.msg_iovlen < SENT_AT_ONCE) {
+        parts[message.msg_iovlen++] = (struct iovec){(void *)(*each)->bytes, (size_t)(*each)->size};
+        *size += (*each)->size;
+        *each = (*each)->next == NOBODY ? NULL : &self->responses[(*each)->next];
+    }
+    ssize_t count = message.msg_iovlen == 1 ? send(fd, parts[0].iov_base, parts[0].iov_len, SEND_FLAGS)
+                                            : sendmsg(fd, &message, SEND_FLAGS);
+    return count < 0 ? 0 : count;
+}
+
+/* Sends a connection's responses in as few calls as possible; returns the bytes sent. The socket never blocks. After a
+ * failure the twin sends again and gets the error. */
 static int64_t send_responses(const ResponseSender *self, const Response *first, int fd)
 {
-    int64_t sent = 0;
+    int64_t sent = 0, size = 0, count = 0;
     const Response *each = first;
-    while (each != NULL) {
-        struct iovec parts[SENT_AT_ONCE];
-        struct msghdr message = {.msg_iov = parts};
-        int64_t size = 0;
-        while (each != NULL && message.msg_iovlen < SENT_AT_ONCE) {
-            parts[message.msg_iovlen++] = (struct iovec){(void *)each->bytes, (size_t)each->size};
-            size += each->size;
+    while (each != NULL && count == size) {
+        if (each->file == NULL)
+            count = send_inline(self, &each, fd, &size);
+        else {
+            size = each->size + each->length;
+            count = send_with_file(each, fd);
             each = each->next == NOBODY ? NULL : &self->responses[each->next];
         }
-        /* The socket never blocks. After a failure the twin sends again and gets the error. */
-        ssize_t count = message.msg_iovlen == 1 ? send(fd, parts[0].iov_base, parts[0].iov_len, MSG_NOSIGNAL)
-                                                : sendmsg(fd, &message, MSG_NOSIGNAL);
-        if (count > 0)
-            sent += count;
-        if (count != size)
-            break;
+        sent += count;
     }
     return sent;
 }
@@ -265,15 +338,15 @@ static bool add_rows(const ResponseSender *self, const Response *first, PyObject
     long count = 0;
     const Response *each = first;
     while (each != NULL) {
-        if (PyList_Append(self->rows, each->answered) < 0)
+        if (PyList_Append(self->slots[rows_FIELD], each->answered) < 0)
             return false;
         count++;
         each = each->next == NOBODY ? NULL : &self->responses[each->next];
     }
-    PyObject *place = PyObject_GetAttr(first->channel->slots[client_FIELD], self->place);
+    PyObject *place = PyObject_GetAttrString(first->channel->slots[client_FIELD], "place");
     PyObject *number = PyLong_FromLong(count);
-    bool done = place != NULL && number != NULL && PyList_Append(self->runs, place) == 0
-        && PyList_Append(self->runs, number) == 0 && PyList_Append(self->runs, end_ns) == 0;
+    bool done = place != NULL && number != NULL && PyList_Append(self->slots[runs_FIELD], place) == 0
+        && PyList_Append(self->slots[runs_FIELD], number) == 0 && PyList_Append(self->slots[runs_FIELD], end_ns) == 0;
     Py_XDECREF(place);
     Py_XDECREF(number);
     return done;
@@ -291,21 +364,22 @@ static bool finish_each(const ResponseSender *self, const Response *first, PyObj
 }
 
 /* Sends the responses of one connection and completes their requests, or attaches the unsent bytes. */
-static bool send_channel(ResponseSender *self, Response *first, PyObject *finish, PyObject *ready)
+static bool send_channel(ResponseSender *self, Response *first, PyObject *finish, PyObject *ready, int64_t *left_bytes)
 {
     int64_t size = 0;
     for (const Response *each = first;; each = &self->responses[each->next]) {
-        size += each->size;
+        size += each->size + each->length;
         if (each->next == NOBODY)
             break;
     }
     long long fd = number_in(first->channel, fd_FIELD);
     if (fd < 0)
         return false;
-    int64_t sent = send_responses(self, first, (int)fd);
+    int64_t sent = *left_bytes > 0 ? send_responses(self, first, (int)fd) : 0;
+    *left_bytes -= sent;
     if (sent != size)
         return attach_rest(self, first, sent, ready);
-    PyObject *end_ns = PyObject_CallNoArgs(self->now_ns);
+    PyObject *end_ns = PyObject_CallNoArgs(self->slots[clock_ns_FIELD]);
     bool done = end_ns != NULL
         && (finish == Py_None ? add_rows(self, first, end_ns) : finish_each(self, first, finish, end_ns));
     Py_XDECREF(end_ns);
@@ -340,77 +414,48 @@ static void clear_responses(ResponseSender *self)
         PyErr_Clear();
         Py_DECREF((PyObject *)each->channel);
         Py_DECREF(each->answered);
+        Py_XDECREF(each->file);
     }
     self->count = 0;
 }
 
-/* send(finish or None, fault, ready) -> responses sent. Twin: ResponseReader.send_lone. */
+/* send(finish or None, fault, ready) -> rows added, but by `finish`. Twin: ResponseReader.send_lone. */
 static PyObject *send_all(ResponseSender *self, PyObject *arguments)
 {
     PyObject *finish, *fault, *ready;
-    if (!PyArg_ParseTuple(arguments, "OOO!", &finish, &fault, &PyDict_Type, &ready))
+    if (!PyArg_ParseTuple(arguments, "OOO!", &finish, &fault, &PyDict_Type, &ready) || !has_fields((Fields *)self, members, SENDER_FIELD_COUNT))
         return NULL;
-    Py_ssize_t before = PyList_Size(self->rows);
+    Py_ssize_t before = PyList_Size(self->slots[rows_FIELD]);
+    int64_t left_bytes = SENT_IN_ALL_BYTES;
     for (int place = 0; place < self->count; place++) {
         Response *first = &self->responses[place];
-        if (first->is_first && !send_channel(self, first, finish, ready))
+        if (first->is_first && !send_channel(self, first, finish, ready, &left_bytes))
             report_fault(fault, (PyObject *)first->channel);
     }
     clear_responses(self);
-    return PyLong_FromSsize_t(PyList_Size(self->rows) - before);
+    return PyLong_FromSsize_t(finish == Py_None ? PyList_Size(self->slots[rows_FIELD]) - before : 0);
 }
 
-/* ResponseSender(now_ns, rows, runs): rows and runs of completed requests are added to these lists. */
-static PyObject *create(PyTypeObject *type, PyObject *arguments, PyObject *named)
-{
-    PyObject *now_ns, *rows, *runs;
-    if ((named && PyDict_Size(named))
-        || !PyArg_ParseTuple(arguments, "OO!O!", &now_ns, &PyList_Type, &rows, &PyList_Type, &runs))
-        return NULL;
-    ResponseSender *self = (ResponseSender *)PyType_GenericNew(type, NULL, NULL);
-    if (self == NULL)
-        return NULL;
-    self->now_ns = Py_NewRef(now_ns);
-    self->rows = Py_NewRef(rows);
-    self->runs = Py_NewRef(runs);
-    self->place = PyUnicode_InternFromString("place");
-    self->left = PyList_New(0);
-    if (self->place != NULL && self->left != NULL)
-        return (PyObject *)self;
-    Py_DECREF((PyObject *)self);
-    return NULL;
-}
+DEFINE_FIELDS(fields, SENDER_FIELD_COUNT)
 
 static void destroy(PyObject *object)
 {
     ResponseSender *self = (ResponseSender *)object;
-    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
     clear_responses(self);
     free(self->responses);
     free(self->by_fd);
-    Py_XDECREF(self->now_ns);
-    Py_XDECREF(self->rows);
-    Py_XDECREF(self->runs);
-    Py_XDECREF(self->place);
-    Py_XDECREF(self->left);
-    PyObject_Free(self);
-    Py_DECREF(type);
+    fields_destroy(object);
 }
 
 static PyMethodDef methods[] = {{"read", (PyCFunction)(void (*)(void))read_ring, METH_VARARGS, "Read responses from a ring."},
     {"send", (PyCFunction)(void (*)(void))send_all, METH_VARARGS, "Send the responses read."}, {0}};
 
-static PyMemberDef members[] = {{"bytes", T_LONGLONG, offsetof(ResponseSender, bytes), 0, NULL},
-    {"count", T_INT, offsetof(ResponseSender, count), READONLY, NULL},
-    {"left", T_OBJECT_EX, offsetof(ResponseSender, left), READONLY, NULL}, {0}};
-
-static PyType_Slot type_slots[] = {{Py_tp_doc, "Sends the responses of channels."}, {Py_tp_new, create},
-    {Py_tp_dealloc, destroy}, {Py_tp_methods, methods}, {Py_tp_members, members}, {0, NULL}};
+static PyType_Slot type_slots[] = {{Py_tp_doc, "Sends the responses of channels."}, {Py_tp_methods, methods},
+    FIELDS_SLOTS(fields, members, destroy), {0, NULL}};
 
 static PyType_Spec type_spec = {.name = "rotunda.broker.native.compiled.ResponseSender",
-    .basicsize = sizeof(ResponseSender),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = type_slots};
+    .basicsize = sizeof(ResponseSender), .flags = FIELDS_FLAGS, .slots = type_slots};
 
 int add_response_sender(PyObject *module)
 {

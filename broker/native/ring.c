@@ -18,15 +18,9 @@ enum { FRAME_HEADER_BYTES = 8, CACHE_LINE_BYTES = 64 };
 static PyTypeObject *producer_type, *consumer_type;
 static char *opening[] = {"view", "base", "corrupt", NULL};
 
-static inline int64_t load_word(const int64_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-static inline void store_word(int64_t *word, int64_t value)
-{
-    __atomic_store_n(word, value, __ATOMIC_RELEASE);
-}
+/* Shared words; aligned, so that none is torn. */
+#define load_word(word) __atomic_load_n(word, __ATOMIC_ACQUIRE)
+#define store_word(word, value) __atomic_store_n(word, value, __ATOMIC_RELEASE)
 
 /* Returns the length word of the frame at an index. */
 static inline int64_t *length_at(const Ring *ring, int64_t index)
@@ -137,14 +131,6 @@ int read_frame(RingConsumer *self, Frame *frame)
     return 0;
 }
 
-static bool is_of(PyObject *object, PyTypeObject *type)
-{
-    if (PyObject_TypeCheck(object, type))
-        return true;
-    PyErr_SetString(PyExc_TypeError, "an end of a compiled ring is needed");
-    return false;
-}
-
 bool is_producer(PyObject *object)
 {
     return is_of(object, producer_type);
@@ -216,18 +202,19 @@ static PyObject *publish(RingProducer *self, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
-/* consumed() -> the shared head. Twin: RingProducer.consumed. */
-static PyObject *consumed(RingProducer *self, PyObject *nothing)
-{
-    (void)nothing;
-    return PyLong_FromLongLong(load_word(&self->ring.header[HEAD_WORD]));
-}
+/* Defines a method or attribute that returns a number. Twins: those of the same name. */
+#define NUMBER(name, type, number)                                                                                     \
+    static PyObject *name(type *self, void *nothing)                                                                   \
+    {                                                                                                                  \
+        (void)nothing;                                                                                                 \
+        return PyLong_FromLongLong(number);                                                                            \
+    }
 
-static PyObject *position(RingProducer *self, void *closure)
-{
-    (void)closure;
-    return PyLong_FromLongLong(self->lap + self->index);
-}
+NUMBER(consumed, RingProducer, load_word(&self->ring.header[HEAD_WORD]))
+NUMBER(position, RingProducer, self->lap + self->index)
+NUMBER(head, RingConsumer, load_word(&self->ring.header[HEAD_WORD]))
+NUMBER(tail, RingConsumer, load_word(&self->ring.header[TAIL_WORD]))
+NUMBER(pending, RingConsumer, load_word(&self->ring.header[TAIL_WORD]) - self->cursor)
 
 /* read(limit) -> list of (payload offset, payload bytes, end position). Twin: RingConsumer.read. */
 static PyObject *read_frames(RingConsumer *self, PyObject *most)
@@ -271,26 +258,6 @@ static PyObject *release(RingConsumer *self, PyObject *nothing)
     (void)nothing;
     store_word(&self->ring.header[HEAD_WORD], self->cursor);
     Py_RETURN_NONE;
-}
-
-/* pending() -> bytes. Twin: RingConsumer.pending. */
-static PyObject *pending(RingConsumer *self, PyObject *nothing)
-{
-    (void)nothing;
-    return PyLong_FromLongLong(load_word(&self->ring.header[TAIL_WORD]) - self->cursor);
-}
-
-/* tail() -> the shared tail. Twin: RingConsumer.tail. */
-static PyObject *tail(RingConsumer *self, PyObject *nothing)
-{
-    (void)nothing;
-    return PyLong_FromLongLong(load_word(&self->ring.header[TAIL_WORD]));
-}
-
-static PyObject *head(RingConsumer *self, void *closure)
-{
-    (void)closure;
-    return PyLong_FromLongLong(load_word(&self->ring.header[HEAD_WORD]));
 }
 
 #define METHOD(name, function, kind, text) {name, (PyCFunction)(void (*)(void))function, kind, text}

@@ -15,29 +15,22 @@ typedef struct {
     PyObject *corrupt;
     int64_t *header;
     uint8_t *data;
-    int64_t payload;
-    int64_t capacity;
+    int64_t payload, capacity;
 } Ring;
 
 typedef struct {
     Ring ring;
-    int64_t index;
-    int64_t lap;
-    int64_t until;
-    int64_t max_payload;
+    int64_t index, lap, until, max_payload;
 } RingProducer;
 
 typedef struct {
     Ring ring;
-    int64_t index;
-    int64_t cursor;
+    int64_t index, cursor;
 } RingConsumer;
 
 /* A frame that has been read; `at` is the offset of its payload in the view. */
 typedef struct {
-    int64_t at;
-    int64_t size;
-    int64_t end;
+    int64_t at, size, end;
 } Frame;
 
 /* Returns whether an object is an end of a ring, with TypeError if not. */

@@ -17,7 +17,7 @@ from rotunda.broker import native
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.ipc import request_channel
-from rotunda.broker.ipc.request_channel import RESPONSE, ChannelShape
+from rotunda.broker.ipc.request_channel import RANGE, RESPONSE, ChannelShape
 from rotunda.broker.network.accounting.completed_requests import CompletedRequests
 from rotunda.broker.network.processor import channel as channel_twin
 from rotunda.broker.network.processor import request_reader, response_reader
@@ -30,6 +30,8 @@ from tests.support.wire_client import request_frame
 RING_BYTES = 1024
 CHANNEL_RING_BYTES = 256 * 1024
 CONNECTION = 77
+#: Of which responses have ranges.
+FILES = Path(request_reader.__file__), Path(response_reader.__file__)
 
 
 def compare_rings(compiled: ModuleType, numbers: random.Random) -> None:
@@ -98,12 +100,15 @@ class Side:
             self.responses.record_in(self.finished)
             self.answers = rings.response_producer(0, 0)
             kind = channel_twin if compiled is None else module_of("channel", Path(channel_twin.__file__))
+            kind.FileSend = channel_twin.FileSend
         ours, self.client = socket.socketpair()
         for end in (ours, self.client):
             end.setblocking(False)
         self.channel = kind.Channel(ours, CONNECTION, 1, 3, "peer")
         self.channel.client = SimpleNamespace(place=3)
         self.faults: list[str] = []
+        # A file that is not open yet is left to the twin.
+        self.responses._files.open(str(FILES[0]), FILES[0].stat().st_ino)
         self.refused = False
 
     def receive(self, data: bytes) -> object:
@@ -119,7 +124,7 @@ class Side:
         self.sender.publish()
         return outcome, self.state()
 
-    def send(self, frames: list[tuple[bytes, bytes]]) -> object:
+    def send(self, frames: list[tuple[bytes, bytes]], *, is_timed: bool) -> object:
         """Send responses, as `Processor.process_new_responses` does; return all that has changed."""
         for envelope, body in frames:
             at = self.answers.claim(len(envelope) + len(body))
@@ -128,7 +133,8 @@ class Side:
         responses, finished = self.responses, self.finished
         ready = responses.read({CONNECTION: self.channel}, self._fault)
         if responses.has_lone:
-            responses.send_lone(ready, finished.add_lone, self._fault)
+            finish = partial(finished.add_lone) if is_timed else finished.add_lone
+            responses.send_lone(ready, finish, self._fault)
         for channel in ready.values():
             if not channel.out or channel.send_out():
                 finished.add(channel, _now_ns())
@@ -194,7 +200,8 @@ def compare_channels(compiled: ModuleType, numbers: random.Random) -> None:
             if sides[0].refused:
                 break
             frames = [any_response(numbers, sides[0].channel) for _ in range(sides[0].channel.in_flight and 4)]
-            written = [side.send(frames) for side in sides]
+            is_timed = numbers.random() < 0.3
+            written = [side.send(frames, is_timed=is_timed) for side in sides]
             assert written[0] == written[1], frames
             assert sides[0].view == sides[1].view, frames
     finally:
@@ -224,5 +231,12 @@ def any_response(numbers: random.Random, channel: Any) -> tuple[bytes, bytes]:
     sequence = numbers.randrange(channel.next_answer, channel.next_sequence) - numbers.choice((0,) * 20 + (1,))
     kind = numbers.choice((0,) * 9 + (1, 16))
     envelope = [0] * (len(RESPONSE.unpack(bytes(RESPONSE.size))))
-    envelope[:5] = connection, sequence, len(body), 0, kind
-    return RESPONSE.pack(*envelope), body
+    ranges = numbers.choice((0, 0, 0, 1, 1, 2)) if body else 0
+    envelope[:5] = connection, sequence, len(body), ranges, kind
+    rows, paths, left = b"", b"", len(body)
+    for _ in range(ranges):
+        before, file, position = numbers.randrange(left + 1), numbers.choice(FILES), numbers.randrange(9)
+        path = bytes(file)
+        rows += RANGE.pack(before, file.stat().st_ino, position, numbers.choice((1, 50, 9_000)), len(path))
+        paths, left = paths + path, left - before
+    return RESPONSE.pack(*envelope), rows + paths + body

@@ -149,8 +149,9 @@ def test_a_file_that_ends_before_its_range_does_ends_the_connection(
     path = tmp_path / "short"
     path.write_bytes(b"12345")
     channel.out.append(FileSend(OpenFile(str(path)), 0, 10))
+    assert not channel.send_out()
     with pytest.raises(ConnectionAbortedError, match="5 bytes before"):
-        channel.send_out()
+        channel.flush()
 
 
 def test_writing_to_a_client_that_has_gone_raises(pair: tuple[Channel, socket.socket]) -> None:

@@ -122,6 +122,7 @@ class ChannelFields:
 
     __slots__ = (
         "answered",
+        "asked_again",
         "authenticator",
         "client",
         "client_prefix",
@@ -154,7 +155,6 @@ class Channel(ChannelFields):
     """The state of one connection. Responses are ordered by ``next_answer``, our own sequence numbers (``D11``)."""
 
     __slots__ = (
-        "asked_again",
         "ended_at",
         "held_bytes",
         "interest",
@@ -316,6 +316,8 @@ class Channel(ChannelFields):
                     left_bytes -= sent
                     if sent < piece.length:
                         unsent[number] = FileSend(piece.file, piece.position + sent, piece.length - sent)
+                        # The kernel's call ends early on a full socket: another would only find that again.
+                        left_bytes = 0 if self.sendfile is None else left_bytes
                         continue
                 else:
                     if number + 1 == count:

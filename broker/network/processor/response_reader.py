@@ -25,7 +25,7 @@ from rotunda.broker.ipc.request_channel import (
     THROTTLED,
     RequestChannel,
 )
-from rotunda.broker.ipc.segment_file_cache import SegmentFiles
+from rotunda.broker.ipc.segment_file_cache import OpenFile, SegmentFiles
 from rotunda.broker.native import compiled
 from rotunda.broker.network.processor.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
 from rotunda.broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
@@ -72,6 +72,10 @@ BATCH = 512
 
 #: A response to the only request in flight on its connection, with the facts to record after writing.
 LoneAnswer = tuple[Channel, memoryview, Answered]
+
+#: A response that compiled code has sent in part or not at all: its bytes, how many of them precede a part of a file,
+#: that part as file, position and length, and its facts.
+SentPart = tuple[bytes, int, OpenFile, int, int, Answered]
 
 #: Records a request whose response has just been written: its channel, its target's facts, and the time in ns.
 Finish = Callable[[Channel, Answered, int], None]
@@ -125,7 +129,9 @@ class ResponseReader:
     def record_in(self, finished: CompletedRequests) -> None:
         """Have compiled code send the usual responses, and record their requests there."""
         if compiled is not None:
-            self._natively = compiled.ResponseSender(self._now_ns, finished.answered, finished.runs)
+            self._natively = sender = compiled.ResponseSender()
+            sender.clock_ns, sender.rows, sender.runs, sender.left = self._now_ns, finished.answered, finished.runs, []
+            sender.known_file, sender.attach = self._files.known, self._attach_rest
             self._finished, self._add_lone = finished, finished.add_lone
 
     def grow(self) -> None:
@@ -248,6 +254,25 @@ class ResponseReader:
             channel.out.append(piece[sent:])
             channel.answered.append(answered)
             ready[channel.fd] = channel
+
+    def _attach_rest(self, channel: Channel, parts: list[SentPart], sent: int, ready: dict[int, Channel]) -> None:
+        """Attach responses of which ``sent`` bytes are written, for the usual write, before all others."""
+        pieces: list[Piece] = []
+        for inline, head, file, position, length, _ in parts:
+            for piece in (inline[:head], FileSend(file, position, length) if length else b"", inline[head:]):
+                size = piece.length if isinstance(piece, FileSend) else len(piece)
+                if sent >= size:
+                    sent -= size
+                elif isinstance(piece, FileSend):
+                    pieces.append(FileSend(file, position + sent, length - sent))
+                    sent = 0
+                else:
+                    # A view, as from a ring: the write joins those that follow each other.
+                    pieces.append(memoryview(piece)[sent:])
+                    sent = 0
+        channel.out[:0] = pieces
+        channel.answered[:0] = [part[-1] for part in parts]
+        ready[channel.fd] = channel
 
     def release(self) -> None:
         """Release the rings' memory to the targets."""
