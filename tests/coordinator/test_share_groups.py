@@ -218,6 +218,18 @@ def test_a_group_is_deleted_after_its_state(coordinator: ShareCoordinator) -> No
     assert coordinator.shard.groups == coordinator.replayed() == {}
 
 
+def test_a_failed_reset_does_not_delay_heartbeats(coordinator: ShareCoordinator) -> None:
+    """S114."""
+    coordinator.join("m1", "b")
+    coordinator.ask("m1", -1)
+    coordinator.states.errors = [int(ErrorCode.FENCED_STATE_EPOCH), 0]
+    errors: list[int] = []
+    coordinator.protocol.states.reset(coordinator.shard, coordinator.group, B, {0: 7}, errors.append)
+    coordinator.turn()
+    assert errors == [ErrorCode.FENCED_STATE_EPOCH]
+    assert coordinator.join("m1", "b").assignment == {B: frozenset({0, 1})}
+
+
 # ---- the log -------------------------------------------------------------------------------------------------------
 
 

@@ -157,6 +157,8 @@ class StateChanges:
                 return
             failed = next((each for each in errors if each), 0)
             if failed or not is_there(shard, group):
+                # A member's heartbeat initializes partitions that have no state yet.
+                group.initializing_since_ms.pop(topic_id, None)
                 done(failed or ErrorCode.NOT_COORDINATOR)
                 return
             update = self._environment.update(group)
