@@ -6,7 +6,7 @@ need not be in its group: the group's coordinator decides only which partitions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.coordinator.share_state.records import SharePlace
@@ -72,11 +72,16 @@ class ShareConsumers:
             raise ApiError(error)
         if not body.member_id or len(body.member_id) > _LONGEST_MEMBER_ID:
             raise ApiError(ErrorCode.INVALID_REQUEST)
+        self._validate_size(len(body.topics))
+        self._validate_size(sum(len(topic.partitions) for topic in body.topics))
 
-    def validate_size(self, named: Iterable[SharePlace], known: Iterable[SharePlace] = ()) -> None:
-        """Check the number of partitions of a session, which may not exist. Raises ApiError."""
+    def validate_session(self, session: ShareSession[SharePlace], named: Iterable[SharePlace]) -> None:
+        """Check the number of partitions of a session with further ones, which may not exist. Raises ApiError."""
+        self._validate_size(len({*session.places, *named}))
+
+    def _validate_size(self, partitions: int) -> None:
         most = self._metadata.broker_config.max_partitions
-        if len({*known, *named}) > most:
+        if partitions > most:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a share session has at most {most} partitions (max.partitions)")
 
     def topic_of(self, request: Request, place: SharePlace) -> TopicInfo | int:
@@ -95,13 +100,12 @@ class ShareConsumers:
     # ---- sessions ------------------------------------------------------------------------------------------------
 
     def begin_session(
-        self, request: Request, body: Any, places: Collection[SharePlace]
+        self, request: Request, body: Any, places: Iterable[SharePlace]
     ) -> tuple[ShareGroup, ShareSession[SharePlace]]:
         """Open the session of a member in place of an earlier one. Raises ApiError.
 
         Records that the earlier one has acquired stay with the member.
         """
-        self.validate_size(places)
         shard = self._states.shard_of(body.group_id)
         group = shard.groups.get(body.group_id)
         if group is not None:

@@ -126,7 +126,7 @@ class ShareFetches:
             return ShareFetch(request, body, *self._consumers.begin_session(request, body, named_in(body.topics)))
         fetch = ShareFetch(request, body, *self._consumers.find_session(body))
         named = named_in(body.topics)
-        self._consumers.validate_size(named, fetch.session.places)
+        self._consumers.validate_session(fetch.session, named)
         fetch.acknowledged = self._consumers.acknowledge(request, fetch.group, body, acknowledged)
         if body.share_session_epoch == FINAL_EPOCH:
             self._consumers.end_session(fetch.group, fetch.session)
