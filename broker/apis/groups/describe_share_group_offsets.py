@@ -50,6 +50,7 @@ def _described(request: Request, broker: BrokerContext, asked: Any, group: Share
         if isinstance(topic, int):
             return _failed(asked.group_id, topic)
         topics.append(topic)
+        yield None
     return {"group_id": asked.group_id, "error_code": 0, "topics": topics}
 
 

@@ -11,6 +11,7 @@ from rotunda.broker.coordinator.share.group import ShareGroup
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
@@ -81,6 +82,7 @@ def _alter(request: Request, broker: BrokerContext, body: Any, place: tuple[Grou
                 ],
             }
         )
+        yield None
     return {"error_code": 0, "responses": responses}
 
 
@@ -89,6 +91,7 @@ def _delete(request: Request, broker: BrokerContext, body: Any, place: tuple[Gro
     topic_ids: dict[str, bytes] = {}
     shard, group = place
     for asked in body.topics:
+        yield None
         name = asked.topic_name
         topic = broker.metadata.topic(name)
         errors[name] = broker.access.refusal(request, ResourceType.TOPIC, name)
@@ -103,10 +106,10 @@ def _delete(request: Request, broker: BrokerContext, body: Any, place: tuple[Gro
         broker.coordinators.groups.shares.states.delete(shard, group, topic_ids.values(), deleted.complete)
         error = yield deleted
         errors.update((name, error) for name in topic_ids)
-    responses = [
-        {"topic_name": name, "topic_id": topic_ids.get(name, bytes(16)), **_error(error)}
-        for name, error in errors.items()
-    ]
+    responses = Lazily(
+        list(errors.items()),
+        lambda each: {"topic_name": each[0], "topic_id": topic_ids.get(each[0], bytes(16)), **_error(each[1])},
+    )
     return {"error_code": 0, "responses": responses}
 
 
