@@ -166,14 +166,20 @@ class Faults:
         self._words.set_version(version)
 
 
-def api_of(api: object) -> ApiKey | None:
-    """Parse an API: Kafka's name in any case, with or without underscores, or a number; None: any API."""
-    if api is None:
-        return None
+def api_named(api: object) -> ApiKey:
+    """Parse an API: Kafka's name in any case, with or without underscores, or a number. Raises UsageError."""
     wanted = str(api.name if isinstance(api, ApiKey) else api).replace("_", "").lower()
     found = next((key for key in ApiKey if wanted in (key.text.lower(), str(int(key)))), None)
     if found is None:
         raise UsageError(f"unknown API {api!r}{did_you_mean(str(api), [key.text for key in ApiKey])}")
+    return found
+
+
+def api_of(api: object) -> ApiKey | None:
+    """Parse the API of a fault; None: any API. Raises UsageError."""
+    if api is None:
+        return None
+    found = api_named(api)
     if found in _NOT_INJECTED:
         raise UsageError(f"{found.text} is answered before a client is known, and nothing can be injected there")
     return found

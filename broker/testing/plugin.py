@@ -27,6 +27,8 @@ REPORTED_REQUESTS: Final = 30
 REPORTED_LINES: Final = 50
 
 _LONGEST_NAME: Final = 100
+#: The part of a test's id for its marker: none, so that ids do not change with settings. Before pytest 8.4: a word.
+_HIDDEN: Final[Any] = getattr(pytest, "HIDDEN_PARAM", "rotunda")
 _POOL: Final = pytest.StashKey["BrokerPool"]()
 _USED: Final = pytest.StashKey[tuple["RotundaBroker", int, int, int]]()
 
@@ -61,8 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("rotunda")
     if marker is not None and "rotunda_broker" in metafunc.fixturenames:
         settings = _settings_of(marker)
-        name = ",".join(f"{key}={value}" for key, value in settings.items())
-        metafunc.parametrize("rotunda_broker", [settings], indirect=True, scope="session", ids=[name])
+        metafunc.parametrize("rotunda_broker", [settings], indirect=True, scope="session", ids=[_HIDDEN])
 
 
 def _settings_of(marker: pytest.Mark) -> Mapping[str, object]:

@@ -61,7 +61,7 @@ class Request(NamedTuple):
         return f"{sender}: {self.api} v{self.version}{about}: {came}, {self.total_us} us{injected}"
 
 
-#: Filters of a list: an API's name as Kafka writes it or in capitals, a client id, a topic. None: any.
+#: Filters of a list: an API's name as Kafka writes it, a client id, a topic. None: any.
 Wanted = tuple[str | None, str | None, str | None]
 
 
@@ -110,11 +110,7 @@ def _is_own(client_id: str | None) -> bool:
 
 
 def _is_wanted(request: Request, api: str | None, client_id: str | None, topic: str | None) -> bool:
-    return (
-        (api is None or request.api.lower() == api.replace("_", "").lower())
-        and client_id in (None, request.client_id)
-        and topic in (None, request.topic)
-    )
+    return api in (None, request.api) and client_id in (None, request.client_id) and topic in (None, request.topic)
 
 
 def _request(row: Row) -> Request:

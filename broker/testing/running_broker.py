@@ -26,7 +26,7 @@ from rotunda.broker.faults.fault import FaultKind
 from rotunda.broker.native import PURE_PYTHON_VARIABLE
 from rotunda.broker.runtime import run_dir
 from rotunda.broker.testing import cluster
-from rotunda.broker.testing.faults import Faults, InjectedFault, Whom, error_of, milliseconds_of
+from rotunda.broker.testing.faults import Faults, InjectedFault, Whom, api_named, error_of, milliseconds_of
 from rotunda.broker.testing.supervisor_end import has_ended, remove_what_a_killed_one_leaves
 from rotunda.shm.control import ControlSegment
 from rotunda.shm.segment import attach, new_instance
@@ -34,7 +34,9 @@ from rotunda.shm.segment import attach, new_instance
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from rotunda.broker.protocol.record_reader import Record
     from rotunda.broker.runtime.run_dir import RunRecord
+    from rotunda.broker.testing.records import Value
     from rotunda.broker.testing.requests import Request
     from rotunda.shm.tables.process_slots import ProcessStatus
 
@@ -182,13 +184,31 @@ class RotundaBroker:
         self.clear_faults()
         return cluster.reset(self._address)
 
+    def produce(self, topic: str, *values: Value, key: Value = None, partition: int | None = None) -> None:
+        """Write a record for each value, and return when all are stored. Raises KafkaError."""
+        from rotunda.broker.testing.records import produce  # noqa: PLC0415 - a producer takes a while to import
+
+        produce(self._address, topic, values, key, partition)
+
+    def consume(self, topic: str, count: int | None = None, *, timeout_s: float = 10.0) -> list[Record]:
+        """Return the topic's first records, in the order of each partition.
+
+        Without ``count``: the present ones. With it, wait for so many. Raises RotundaError if there are fewer.
+        """
+        from rotunda.broker.testing.records import consume  # noqa: PLC0415 - as above
+
+        return consume(self._address, topic, count, timeout_s)
+
     def requests(
         self, api: str | None = None, *, client_id: str | None = None, topic: str | None = None, since_us: int = 0
     ) -> list[Request]:
         """Return the requests completed so far, oldest first, filtered by the arguments.
 
-        ``api`` is Kafka's name ("Produce" or "PRODUCE"); ``since_us`` is a start time in µs since 1970.
+        ``api`` is Kafka's name ("Produce" or "PRODUCE"); ``since_us`` is a start time in µs since 1970. Raises
+        UsageError for an unknown API.
         """
+        if api is not None:
+            api = api_named(api).text
         from rotunda.broker.testing.requests import requests_of  # noqa: PLC0415 - Arrow takes a while to import
 
         record = self._running()
@@ -366,6 +386,18 @@ class ExternalBroker:
             raise UsageError(f"the topic {name} was not made by these tests, and stays")
         self._topics.remove(name)
         cluster.delete_topics(self.bootstrap, [name])
+
+    def produce(self, topic: str, *values: Value, key: Value = None, partition: int | None = None) -> None:
+        """Write records; see `RotundaBroker.produce`."""
+        from rotunda.broker.testing.records import produce  # noqa: PLC0415 - a producer takes a while to import
+
+        produce(self.bootstrap, topic, values, key, partition)
+
+    def consume(self, topic: str, count: int | None = None, *, timeout_s: float = 10.0) -> list[Record]:
+        """Return the topic's first records; see `RotundaBroker.consume`."""
+        from rotunda.broker.testing.records import consume  # noqa: PLC0415 - as above
+
+        return consume(self.bootstrap, topic, count, timeout_s)
 
     def reset(self) -> list[str]:
         """Delete the topics created here. Return no groups: none is deleted."""

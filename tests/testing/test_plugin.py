@@ -136,7 +136,8 @@ def test_marked_tests_have_a_broker_with_their_settings_and_others_have_not(pyte
 
 
         @THREE
-        def test_marked(rotunda_broker, session_wide):
+        def test_marked(rotunda_broker, session_wide, request):
+            assert request.node.name == "test_marked"
             brokers["marked"] = rotunda_broker
             assert rotunda_broker.settings["num.partitions"] == 3
             assert session_wide == rotunda_broker.bootstrap != brokers["unmarked"].bootstrap
@@ -208,7 +209,9 @@ def test_what_clients_have_sent_is_listed_and_stands_in_the_report_of_a_failed_t
     result = run(
         pytester,
         """
+        import pytest
         from confluent_kafka import Producer
+        from rotunda.broker.errors import UsageError
 
 
         def produce(bootstrap, topic, client_id):
@@ -229,6 +232,8 @@ def test_what_clients_have_sent_is_listed_and_stands_in_the_report_of_a_failed_t
             )
             assert {each.api for each in rotunda_requests(client_id="shop")} >= {"ApiVersions", "Metadata", "Produce"}
             assert rotunda_requests("PRODUCE", topic="another") == []
+            with pytest.raises(UsageError, match="unknown API 'Prodcue'.*did you mean Produce"):
+                rotunda_requests("Prodcue")
 
 
         def test_that_fails(rotunda_bootstrap, rotunda_topic):
@@ -354,6 +359,32 @@ def test_a_broker_ends_when_its_tests_are_killed(tmp_path: Path) -> None:
     assert made
     wait_until(lambda: not any(map(is_alive, family)), "their end")
     assert not [path for path in made if path.exists()]
+
+
+def test_records_are_written_and_read_without_a_client_library(pytester: pytest.Pytester) -> None:
+    """The fixture's own requests are not those of the tested application: not listed, and without faults."""
+    result = run(
+        pytester,
+        """
+        import pytest
+        from rotunda.broker.errors import RotundaError
+
+
+        @pytest.mark.rotunda_topic(partitions=2)
+        def test_it(rotunda_broker, rotunda_topic, rotunda_requests):
+            rotunda_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
+            rotunda_broker.produce(rotunda_topic, "one", b"two", key="k", partition=1)
+            rotunda_broker.produce(rotunda_topic, None, key=b"k")
+            found = rotunda_broker.consume(rotunda_topic)
+            assert sorted(str(each.value) for each in found) == ["None", "b'one'", "b'two'"]
+            assert {each.key for each in found} == {b"k"}
+            assert len(rotunda_broker.consume(rotunda_topic, 2)) == 2
+            with pytest.raises(RotundaError, match="has 3 of 4 records after 0.1 s"):
+                rotunda_broker.consume(rotunda_topic, 4, timeout_s=0.1)
+            assert rotunda_requests() == []
+        """,
+    )
+    result.assert_outcomes(passed=1)
 
 
 def test_unittest_and_scripts_have_the_context_manager_and_processes_can_be_killed() -> None:
