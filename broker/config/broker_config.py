@@ -383,7 +383,7 @@ def _advertised_complaint(config: BrokerConfig) -> str | None:
 
 def _in_sync_complaint(config: BrokerConfig) -> str | None:
     """Return an error if Produce with acks=all would always fail. Not for later changes, as in Kafka."""
-    is_kept = config.min_insync_replicas <= 1
+    is_kept = config.min_insync_replicas <= 1 or config.one_replica_suffices
     complaint = f"is {config.min_insync_replicas}, but {ONE_REPLICA}: every Produce with acks=all would fail"
     return None if is_kept else complaint
 
@@ -410,7 +410,7 @@ def _session_rule(kind: str) -> tuple[tuple[str, ...], Callable[[BrokerConfig], 
 
 _Rules = tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...]
 
-_RULES_OF_A_START: _Rules = ((("min.insync.replicas",), _in_sync_complaint),)
+_RULES_OF_A_START: _Rules = ((("min.insync.replicas", "one.replica.suffices"), _in_sync_complaint),)
 
 _RULES: _Rules = (
     (("listeners", "listener.security.protocol.map", "insecure.listen"), _listeners_complaint),

@@ -50,7 +50,7 @@ def check_new_topic(metadata: MetadataCache, coordinators: CoordinatorPartitions
     config = metadata.broker_config
     validate_topic_configs(topic.configs, config)
     configs = {key: value for key, value in topic.configs.items() if value is not None}
-    count = partition_count(topic, config.num_partitions, config.default_replication_factor, config.node_id)
+    count = partition_count(topic, config)
     if name in INTERNAL_TOPICS:
         check_internal_topic(name, count, coordinators.of(name))
     return TopicOutcome(name, partitions=count, configs=configs)

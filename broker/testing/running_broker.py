@@ -1,7 +1,8 @@
 """A broker for tests: one that is started and stopped by them, or an external one.
 
 Runs in the process of the tests. A started broker has free ports, a temporary directory of its own, and settings for a
-short life: data is not forced to disk, groups do not wait for more members, and request log rows are readable at once.
+short life: data is not forced to disk, groups do not wait for more members, request log rows are readable at once, and
+topics may request any replication factor.
 All other settings are the user's.
 """
 
@@ -48,6 +49,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "num.io.threads": 2,
     "group.initial.rebalance.delay.ms": 0,
     "request.log.roll.ms": 100,
+    "one.replica.suffices": True,
 }
 
 START_S: Final = 60.0

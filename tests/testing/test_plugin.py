@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from rotunda.broker.client.admin import topics
 from rotunda.broker.client.network.blocking_client import BlockingClient
@@ -385,6 +386,20 @@ def test_records_are_written_and_read_without_a_client_library(pytester: pytest.
         """,
     )
     result.assert_outcomes(passed=1)
+
+
+def test_an_application_may_request_three_replicas() -> None:
+    failures: list[object] = []
+    with RotundaBroker() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        wanted = NewTopic("orders", 2, 3, config={"min.insync.replicas": "2"})
+        admin.create_topics([wanted])["orders"].result(30)
+        partitions = admin.list_topics("orders").topics["orders"].partitions
+        assert [each.replicas for each in partitions.values()] == [[1], [1]]
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+        producer.produce("orders", b"x", on_delivery=lambda error, _: failures.append(error))
+        producer.flush(30)
+    assert failures == [None]
 
 
 def test_unittest_and_scripts_have_the_context_manager_and_processes_can_be_killed() -> None:

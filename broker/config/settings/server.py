@@ -265,6 +265,15 @@ class ServerSettings:
             doc="Replication factor of topics created without one; a single broker has one replica.",
         )
     )
+    one_replica_suffices: bool = setting(
+        Key(
+            name="one.replica.suffices",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Create topics with any requested replication factor, and keep one replica, which satisfies any "
+            "min.insync.replicas. For tests of applications that request three.",
+        )
+    )
     producer_id_expiration_ms: int = setting(
         Key(
             name="producer.id.expiration.ms",

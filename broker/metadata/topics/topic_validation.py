@@ -72,13 +72,13 @@ def check_total_partitions(topics: Iterable[NewTopic], default_partitions: int) 
         raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
-def partition_count(topic: NewTopic, default_partitions: int, default_replication: int, broker_id: int) -> int:
+def partition_count(topic: NewTopic, config: BrokerConfig) -> int:
     """Return the number of partitions of a new topic.
 
     Raises ApiError with INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT or INVALID_REQUEST.
     """
     if topic.assignments:
-        return _assigned_partitions(topic, broker_id)
+        return _assigned_partitions(topic, config.node_id)
     if topic.replication_factor < USE_DEFAULT or topic.replication_factor == 0:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -86,14 +86,15 @@ def partition_count(topic: NewTopic, default_partitions: int, default_replicatio
         )
     if topic.partitions < USE_DEFAULT or topic.partitions == 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
-    replication = default_replication if topic.replication_factor == USE_DEFAULT else topic.replication_factor
-    if replication > 1:
+    wanted = topic.replication_factor
+    replication = config.default_replication_factor if wanted == USE_DEFAULT else wanted
+    if replication > 1 and not config.one_replica_suffices:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication} time(s): The target replication factor of "
             f"{replication} cannot be reached because only 1 broker(s) are registered.",
         )
-    return default_partitions if topic.partitions == USE_DEFAULT else topic.partitions
+    return config.num_partitions if topic.partitions == USE_DEFAULT else topic.partitions
 
 
 def check_added_partitions(

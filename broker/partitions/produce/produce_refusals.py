@@ -97,7 +97,7 @@ class PartRefusals:
         if topic.internal and client_id != "__admin_client":
             return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if acks == -1 and self._metadata.log_config(topic).min_insync_replicas > 1:
-            return int(ErrorCode.NOT_ENOUGH_REPLICAS)
+            return 0 if self._metadata.broker_config.one_replica_suffices else int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
 
     def _injected(self, part: Part, session: Session) -> int:
