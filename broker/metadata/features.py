@@ -12,14 +12,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from rotunda.broker.errors import ApiError
-from rotunda.broker.metadata.storage.entity_store import Entities
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 #: The key of the level in a feature's entity.
 LEVEL = "level"
+
+#: By name of the feature: its stored values.
+Levels: TypeAlias = Mapping[str, Mapping[str, str | int | float]]
 
 METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
@@ -31,7 +33,7 @@ ADDRESS_RANGES_FROM = 32
 
 
 class Feature(NamedTuple):
-    """One feature: the supported levels, and the default of a cluster without a stored level."""
+    """One feature: the supported levels, and the default of a data directory without a stored level."""
 
     name: str
     least: int
@@ -45,9 +47,9 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = MappingProxyType(
         for feature in (
             Feature(GROUP_VERSION, least=0, greatest=1, default=1),
             # 3.3-IV3, the least that Kafka 4 can work at, to 4.4-IV2.
-            Feature(METADATA_VERSION, least=7, greatest=33, default=33),
+            Feature(METADATA_VERSION, least=7, greatest=33, default=30),
             # 2 adds dead letters (KIP-1191).
-            Feature(SHARE_VERSION, least=0, greatest=2, default=2),
+            Feature(SHARE_VERSION, least=0, greatest=2, default=0),
             Feature(TRANSACTION_VERSION, least=0, greatest=2, default=2),
             # Levels without effect: a partition has one replica, the metadata one writer, and streams groups are off.
             Feature("eligible.leader.replicas.version", least=0, greatest=1, default=0),
@@ -56,6 +58,9 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = MappingProxyType(
         )
     }
 )
+
+#: The levels that a new data directory stores. One of an earlier version has the defaults until they are raised.
+INITIAL_LEVELS: Levels = MappingProxyType({METADATA_VERSION: {LEVEL: 33}, SHARE_VERSION: {LEVEL: 2}})
 
 
 class UpgradeType(enum.IntEnum):
@@ -84,7 +89,7 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: int = UpgradeType.UPGRADE
 
 
-def finalized_levels(stored: Entities) -> Mapping[str, int]:
+def finalized_levels(stored: Levels) -> Mapping[str, int]:
     """Return every feature's level: the stored one, else its default. Features of other versions are omitted."""
     return MappingProxyType(
         {

@@ -20,7 +20,7 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.metadata.configs.broker_settings import BrokerSettings
 from rotunda.broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
 from rotunda.broker.metadata.configs.stored_values import KEEP_RECORDS, SetAside
-from rotunda.broker.metadata.features import LEVEL, finalized_levels
+from rotunda.broker.metadata.features import INITIAL_LEVELS, LEVEL, finalized_levels
 from rotunda.broker.metadata.storage.entity_store import BROKER, TOPIC, Entities, EntityKind, replace_changed
 from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
 from rotunda.broker.metadata.topics.topic_validation import metric_name
@@ -82,7 +82,7 @@ class MetadataCache:
         #: By broker id as text ("" for all brokers): the dynamic settings.
         self.broker_overrides: Mapping[str, Mapping[str, str]] = {}
         #: By name, the level at which each feature is used.
-        self.finalized_features: Mapping[str, int] = finalized_levels({})
+        self.finalized_features: Mapping[str, int] = finalized_levels(INITIAL_LEVELS)
         self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._client_metrics_configs: dict[str, Mapping[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
@@ -237,6 +237,9 @@ class MetadataCache:
         with _contained(BROKER, delta.version):
             if self._settings.take(delta.broker_configs):
                 self._take_settings(changes)
+        if not self.version:
+            # The file of an earlier version may have no levels.
+            self.finalized_features = finalized_levels({})
         for kind, entities in delta.entities.items():
             yield
             with _contained(kind, delta.version):

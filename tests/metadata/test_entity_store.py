@@ -12,7 +12,7 @@ import pytest
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.errors import ApiError
 from rotunda.broker.metadata.configs.client_quotas import stored_name
-from rotunda.broker.metadata.features import LEVEL, SUPPORTED_FEATURES
+from rotunda.broker.metadata.features import INITIAL_LEVELS, LEVEL, SUPPORTED_FEATURES
 from rotunda.broker.metadata.metadata_cache import MetadataCache
 from rotunda.broker.metadata.storage import entity_store
 from rotunda.broker.metadata.storage import reader as metadata_reader
@@ -35,6 +35,7 @@ def test_all_is_told_once_and_then_what_changes(tmp_path: Path) -> None:
     delta = reader.read(0)
     assert delta is not None
     assert delta.entities == {
+        EntityKind.FEATURE: INITIAL_LEVELS,
         EntityKind.CLIENT_QUOTA: {"q": {"rate": 0.5}},
         EntityKind.GROUP: {"a": {"x": "1"}, "b": {"y": "2", "z": "3"}},
     }
@@ -161,7 +162,7 @@ def test_a_file_made_without_them_is_completed(tmp_path: Path) -> None:
 
 def test_entities_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deletions make room, updates that only shrink are accepted, and a rejected change leaves nothing."""
-    monkeypatch.setattr(entity_store, "MOST_BYTES", 5000)
+    monkeypatch.setattr(entity_store, "MOST_BYTES", 5500)
     path = metadata_path(tmp_path)
     store, reader = MetadataStore.open(path), MetadataReader(path)
 
@@ -193,7 +194,7 @@ def test_the_size_is_known_of_a_file_that_does_not_say_it(tmp_path: Path, monkey
     with sqlite3.connect(path) as connection:
         connection.execute("DELETE FROM state WHERE name = 'entity_bytes'")
     connection.close()
-    monkeypatch.setattr(entity_store, "MOST_BYTES", 5000)
+    monkeypatch.setattr(entity_store, "MOST_BYTES", 5500)
     store = MetadataStore.open(path)
     with pytest.raises(ApiError), store.transaction() as transaction:
         transaction.set_entity(EntityKind.GROUP, "another", {"x": "v" * 1000})
@@ -211,7 +212,7 @@ def remove_and_fail(store: MetadataStore, name: str) -> None:
 def test_several_are_replaced_with_one_change_and_one_that_is_refused_is_undone_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entity_store, "MOST_BYTES", 700)
+    monkeypatch.setattr(entity_store, "MOST_BYTES", 1200)
     path = metadata_path(tmp_path)
     store = MetadataStore.open(path, ephemeral=True)
     with store.together():

@@ -11,7 +11,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from rotunda.broker.config.broker_config import BrokerConfig
+from rotunda.broker.metadata.features import LEVEL
+from rotunda.broker.metadata.metadata_cache import MetadataCache
+from rotunda.broker.metadata.storage.entity_store import EntityKind
 from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.preparation import prepare
 from rotunda.broker.metadata.storage.store import MetadataStore
 from tests.support.broker_process import BrokerProcess
 from tests.upgrade.content import DIRECTORIES, WAIT_S, committed, records, topic_settings
@@ -79,3 +84,30 @@ def test_each_schema_of_the_metadata_file_has_a_directory(tmp_path: Path) -> Non
         known[name] = schema(metadata_path(tmp_path / name / "data"))
     assert schema(new) in known.values(), "the schema has changed: add a data directory with it, see make_directory"
     assert len(NAMES) == len({frozenset(each) for each in known.values()}), "two directories have the same schema"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_s08_an_earlier_directory_keeps_its_levels_until_they_are_raised(name: str, tmp_path: Path) -> None:
+    unpacked(name, tmp_path)
+    levels = levels_in(tmp_path / "data")
+    assert (levels["metadata.version"], levels["share.version"]) == (30, 0)
+    with closing(MetadataStore.open(metadata_path(tmp_path / "data"))) as store, store.transaction() as transaction:
+        transaction.set_entity(EntityKind.FEATURE, "share.version", {LEVEL: 1})
+    assert levels_in(tmp_path / "data") == {**levels, "share.version": 1}
+
+
+def test_s08_a_new_directory_has_the_levels_of_this_version(tmp_path: Path) -> None:
+    for _ in range(2):
+        levels = levels_in(tmp_path)
+        assert (levels["metadata.version"], levels["share.version"]) == (33, 2)
+    with closing(MetadataStore.open(metadata_path(tmp_path))) as store, store.transaction():
+        """Any change."""
+    assert levels_in(tmp_path) == levels
+
+
+def levels_in(directory: Path) -> dict[str, int]:
+    """Return the levels of features after a start with a data directory."""
+    prepare(directory, max_partitions=100)
+    with closing(MetadataCache(metadata_path(directory), 1, BrokerConfig())) as metadata:
+        metadata.refresh()
+        return dict(metadata.finalized_features)

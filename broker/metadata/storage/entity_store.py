@@ -85,9 +85,14 @@ def ensure_schema(connection: sqlite3.Connection) -> None:
     if has_tables(connection):
         return
     connection.execute("BEGIN IMMEDIATE")
+    add_tables(connection)
+    connection.execute("COMMIT")
+
+
+def add_tables(connection: sqlite3.Connection) -> None:
+    """Add the missing tables within a transaction."""
     for statement in SCHEMA.split(";"):
         connection.execute(statement)
-    connection.execute("COMMIT")
 
 
 def has_tables(connection: sqlite3.Connection) -> bool:

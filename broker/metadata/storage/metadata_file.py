@@ -15,8 +15,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from rotunda.broker.metadata.features import INITIAL_LEVELS
 from rotunda.broker.metadata.storage import request_dedup
-from rotunda.broker.metadata.storage.entity_store import ensure_schema, has_table, has_tables
+from rotunda.broker.metadata.storage.entity_store import (
+    EntityKind,
+    add_tables,
+    ensure_schema,
+    has_table,
+    has_tables,
+    replace_entity,
+)
 
 FORMAT = 1
 FILE_NAME = "rotunda-metadata.sqlite3"
@@ -89,13 +97,16 @@ def _with_additional(path: Path) -> tuple[Path, Path, Path]:
 def complete_schema(connection: sqlite3.Connection) -> None:
     """Add the missing tables: all to a new file, the later ones to a file of an earlier version.
 
-    Only the writer, outside a transaction. Raises sqlite3.Error.
+    A new file also gets the levels of the features. Only the writer, outside a transaction. Raises sqlite3.Error.
     """
     if not has_table(connection, "state"):
         connection.execute("BEGIN IMMEDIATE")
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         connection.executemany("INSERT INTO state VALUES (?, ?)", _INITIAL_STATE)
+        add_tables(connection)
+        for name, level in INITIAL_LEVELS.items():
+            replace_entity(connection, 0, EntityKind.FEATURE, name, level)
         connection.execute("COMMIT")
     ensure_schema(connection)
     request_dedup.ensure_table(connection)

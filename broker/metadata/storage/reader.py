@@ -77,7 +77,8 @@ class MetadataReader:
             topics = (yield from _read_topics(connection, 0 if complete else since)) if with_topics else []
             configs = _read_broker_configs(connection)
             if since == 0 or since < version - RECORDED_CHANGES:
-                entities = yield from read_entities(connection, since)
+                # A new file has entities at change 0.
+                entities = yield from read_entities(connection, since or -1)
                 return MetadataDelta(version, complete, topics, configs, entities=entities)
             changed = yield from read_changed_entities(connection, since)
             return MetadataDelta(version, complete, topics, configs, changed_entities=changed)
