@@ -229,6 +229,21 @@ def _add_start(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--new-password", action="store_true", help="with --secure: set a new password for the user and print it"
     )
+    command.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        dest="topics",
+        metavar="NAME[:PARTITIONS]",
+        help="create this topic unless it exists; repeatable",
+    )
+    command.add_argument(
+        "--create",
+        type=Path,
+        metavar="FILE",
+        help="create topics and users unless they exist; its lines are topic NAME[:PARTITIONS] [KEY=VALUE ...], or "
+        "user NAME PASSWORD",
+    )
     command.add_argument("--daemon", action="store_true", help="run in the background")
     command.add_argument(
         "--wait",

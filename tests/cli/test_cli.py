@@ -79,6 +79,34 @@ def test_a_daemon_from_start_to_stop(run_path: str, tmp_path: Path) -> None:
     assert not [line for line in log.splitlines() if "handler" in line and "a turn took" not in line]
 
 
+def test_a_start_creates_the_missing_topics_and_users(run_path: str, tmp_path: Path) -> None:
+    contents = tmp_path / "contents"
+    contents.write_text("# for tests\ntopic payments:2 cleanup.policy=compact\nuser alice 'a secret'\n")
+    options = ("--data-dir", str(tmp_path / "data"), "--topic", "orders:3", "--topic", "one")
+    start(run_path, *options, "--create", str(contents))
+    listed = json.loads(command("topic", "list", "--json", "--run-dir", run_path).stdout)
+    assert {each["name"]: each["partitions"] for each in listed} == {"one": 1, "orders": 3, "payments": 2}
+    described = json.loads(command("topic", "describe", "payments", "--json", "--run-dir", run_path).stdout)
+    assert described["configs"] == {"cleanup.policy": "compact"}
+    [user] = json.loads(command("user", "list", "--json", "--run-dir", run_path).stdout)
+    assert user["user"] == "alice"
+    apples = tmp_path / "apples"
+    apples.write_text("three apples\n")
+    assert command("produce", "orders", "-l", str(apples), "--run-dir", run_path).returncode == 0
+    assert command("stop", "--run-dir", run_path).returncode == 0
+
+    contents.write_text("topic payments:7\n")
+    start(run_path, *options, "--create", str(contents))
+    assert command("consume", "orders", "--run-dir", run_path).stdout == "three apples\n"
+    described = json.loads(command("topic", "describe", "payments", "--json", "--run-dir", run_path).stdout)
+    assert len(described["partitions"]) == 2
+    assert command("stop", "--run-dir", run_path).returncode == 0
+
+    done = command("start", "--run-dir", run_path, *options, "--topic", "two words")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "topic two words: Topic name is invalid" in done.stderr
+
+
 def test_an_ephemeral_broker_removes_its_directory(run_path: str) -> None:
     ready = start(run_path, "--ephemeral")
     directory = Path(str(ready["data_dir"])).parent
@@ -234,6 +262,8 @@ def test_data_of_a_newer_version_is_exit_code_5(run_path: str, tmp_path: Path) -
         ("start", "--set", "num.netwrok.threads=1"),
         ("start", "--set", "nonsense"),
         ("start", "--wait"),
+        ("start", "--topic", "orders:three"),
+        ("start", "--create", "no/such/file"),
         ("start", "--ephemeral", "--data-dir", "here"),
         ("start", "--listen", "0.0.0.0:0"),
         ("start", "--listen", "127.0.0.1"),

@@ -14,6 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -37,6 +38,7 @@ _FAILURE_EXIT_CODE = 1
 _WAIT_S = 60.0
 
 _OnReady = Callable[["RunRecord"], None]
+_BeforeStart = Callable[["BrokerConfig"], None]
 
 
 def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
@@ -46,18 +48,34 @@ def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     secure = _secure(parsed, environment)
     config = secure.config if secure else configuration(parsed, environment)
     config = dataclasses.replace(config, injects_faults=parsed.for_tests)
+    before_start = _before_start(parsed, secure)
     if parsed.wait is not None and not parsed.daemon:
         raise UsageError("--wait needs --daemon")
     if parsed.daemon:
-        return _start_daemon(parsed, environment, config, secure)
+        return _start_daemon(parsed, environment, config, secure, before_start)
 
     def announce(record: RunRecord) -> None:
         if secure:
             secure.write_client_properties(record.bootstrap)
         print(ready_line(record, parsed, secure), flush=True)
 
-    _run(parsed, environment, config, announce, lambda *_: None, secure)
+    _run(parsed, environment, config, announce, lambda *_: None, before_start)
     return 0
+
+
+def _before_start(parsed: argparse.Namespace, secure: SecureStart | None) -> _BeforeStart:
+    """Return the creation of what the options name: users and topics. Raises UsageError."""
+    steps: list[_BeforeStart] = [lambda _config: secure.make_user()] if secure else []
+    if parsed.topics or parsed.create is not None:
+        from rotunda.broker.cli.instance.first_contents import FirstContents  # noqa: PLC0415 - others do without it
+
+        steps.append(FirstContents(parsed).create)
+
+    def create(config: BrokerConfig) -> None:
+        for step in steps:
+            step(config)
+
+    return create
 
 
 def _secure(parsed: argparse.Namespace, environment: Mapping[str, str]) -> SecureStart | None:
@@ -100,7 +118,7 @@ def _run(
     config: BrokerConfig,
     on_ready: _OnReady,
     prepare: Callable[[Path, BrokerConfig], LogFile | None],
-    secure: SecureStart | None = None,
+    before_start: _BeforeStart,
 ) -> None:
     """Run the broker in this process until it has stopped.
 
@@ -129,7 +147,7 @@ def _run(
         with boot_failures(f"run directory {run_path} cannot be used"):
             run_dir.make(run_path)
             log_output = LogOutput(log_format, prepare(run_path, config))
-        serve(config, run_path, log_output, on_ready, before_start=secure.make_user if secure else lambda: None)
+        serve(config, run_path, log_output, on_ready, before_start=partial(before_start, config))
 
 
 def remove_dead_ephemeral() -> None:
@@ -141,7 +159,11 @@ def remove_dead_ephemeral() -> None:
 
 
 def _start_daemon(
-    parsed: argparse.Namespace, environment: Mapping[str, str], config: BrokerConfig, secure: SecureStart | None
+    parsed: argparse.Namespace,
+    environment: Mapping[str, str],
+    config: BrokerConfig,
+    secure: SecureStart | None,
+    before_start: _BeforeStart,
 ) -> int:
     """Fork the daemon; with --wait return its outcome, else only report its launch."""
     sys.stdout.flush()
@@ -150,7 +172,7 @@ def _start_daemon(
         pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _become_daemon(parsed, environment, config, writer, secure)
+        _become_daemon(parsed, environment, config, writer, secure, before_start)
     os.close(writer)
     if parsed.wait is None:
         print(f"rotunda starting pid={pid}")
@@ -174,6 +196,7 @@ def _become_daemon(
     config: BrokerConfig,
     writer: int,
     secure: SecureStart | None,
+    before_start: _BeforeStart,
 ) -> NoReturn:
     """Run the broker detached from the terminal, with a log file; report the outcome to the parent."""
     os.setsid()
@@ -195,7 +218,7 @@ def _become_daemon(
                 secure.write_client_properties(record.bootstrap)
             report(0, ready_line(record, parsed, secure))
 
-        _run(parsed, environment, config, announce, _detach, secure)
+        _run(parsed, environment, config, announce, _detach, before_start)
         code = 0
     except BootFailed as failure:
         code = failure.exit_code
