@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rotunda.broker.coordinator.records import Record
-from rotunda.broker.coordinator.share_state.records import SharePlace
+from rotunda.broker.coordinator.share_state.records import SharePlace, StoredState
 from rotunda.broker.coordinator.share_state.shard import ShareStateShard
 from rotunda.broker.partitions.share.delivery import StateBatch
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -118,6 +118,22 @@ def test_an_older_state_epoch_is_fenced_and_a_newer_one_discards_the_state() -> 
     assert store.errors == [0, ErrorCode.FENCED_STATE_EPOCH]
     store.initialize("g", PLACES[:1], epoch=3, start=5)
     assert store.loaded()["g"] == {PLACES[0]: (3, 1, 5, 0, []), PLACES[1]: (2, 0, 0, 0, [])}
+
+
+@pytest.mark.parametrize(
+    "batch", [StateBatch(5, 4, 2, 1), StateBatch(-2, 4, 2, 1), StateBatch(4, 4, 1, 1), StateBatch(4, 4, 7, 1)]
+)
+@pytest.mark.parametrize("is_snapshot", [True, False])
+def test_an_impossible_record_is_refused_and_changes_nothing(batch: StateBatch, *, is_snapshot: bool) -> None:
+    store = Store()
+    store.initialize("g", PLACES[:1])
+    before = content(store.shard)
+    wrong = StoredState(1, 3, 0, 0)
+    wrong.batches = [batch]
+    key, value = wrong.snapshot("g", PLACES[0], 0) if is_snapshot else wrong.update("g", PLACES[0], [batch])
+    with pytest.raises(ValueError, match="impossible"):
+        store.shard.replay(key, value, -1)
+    assert content(store.shard) == before
 
 
 def test_a_start_offset_never_decreases_but_by_a_reset() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from rotunda.broker.coordinator.records import Record, RecordType
-from rotunda.broker.partitions.share.delivery import StateBatch, merge_batches
+from rotunda.broker.partitions.share.delivery import DeliveryState, StateBatch, merge_batches
 
 SHARE_SNAPSHOT: Final = RecordType("ShareSnapshot")
 SHARE_UPDATE: Final = RecordType("ShareUpdate")
@@ -18,6 +18,11 @@ SHARE_UPDATE: Final = RecordType("ShareUpdate")
 NOT_RESOLVED: Final = -1
 
 _VERSION: Final = 0
+
+#: The states in records, and a limit of the count of deliveries, which responses have in 16 bits.
+_STORED: Final = frozenset(map(int, DeliveryState)) - {int(DeliveryState.ACQUIRED)}
+_MOST_COUNTED: Final = 2**15 - 1
+
 _snapshot_batch = SHARE_SNAPSHOT.element_class("state_batches")
 _update_batch = SHARE_UPDATE.element_class("state_batches")
 
@@ -100,19 +105,25 @@ def tombstone(group_id: str, place: SharePlace) -> Record:
 
 
 def state_of(value: Any) -> StoredState:
-    """Return the state in a snapshot."""
+    """Return the state in a snapshot. Raises ValueError for an impossible one."""
+    if value.start_offset < NOT_RESOLVED:
+        raise ValueError(f"start offset {value.start_offset}")
     state = StoredState(value.state_epoch, value.start_offset, value.snapshot_epoch, value.create_timestamp)
     state.complete_count = value.delivery_complete_count
-    state.batches = batches_of(value)
+    state.batches = merge_batches((), batches_of(value), value.start_offset)
     return state
 
 
 def batches_of(value: Any) -> list[StateBatch]:
-    """Return the batches in the value of a record."""
-    return [
+    """Return the batches in the value of a record. Raises ValueError for an impossible one."""
+    batches = [
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
         for each in value.state_batches
     ]
+    for each in batches:
+        if not (0 <= each.first <= each.last and each.state in _STORED and 0 <= each.delivery_count < _MOST_COUNTED):
+            raise ValueError(f"impossible {each}")
+    return batches
 
 
 def _key(group_id: str, place: SharePlace) -> dict[str, Any]:
