@@ -15,6 +15,7 @@ from rotunda.broker.log.log_reader import FileSlice
 from rotunda.broker.log.segments.segment_scan import scan_headers
 from rotunda.broker.partitions.share.share_window import Acquired, AcquireTerms, DeliveryTerms, LogBatch, ShareWindow
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.records import BatchHeader
 from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
@@ -127,12 +128,10 @@ class _Walk:
         self._places: list[tuple[int, int, int]] = []
 
     def batches(self) -> Iterator[LogBatch]:
-        found, places = self._found, self._places
+        places = self._places
         open_aborted: set[int] = set()
         waiting = self._aborted
-        for position, header in scan_headers(
-            self._file.fd, found.position, found.position + found.length, _CHUNK_BYTES
-        ):
+        for position, header in self._headers():
             last = header.last_offset
             places.append((last, position, position + header.size_bytes))
             if not self._aborted:
@@ -146,6 +145,15 @@ class _Walk:
                 open_aborted.discard(header.producer_id)
                 is_aborted = False
             yield LogBatch(header.base_offset, last, is_aborted)
+
+    def _headers(self) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield the batches up to one that cannot be read. Raises OSError if that is the first."""
+        begin, end = self._found.position, self._found.position + self._found.length
+        try:
+            yield from scan_headers(self._file.fd, begin, end, _CHUNK_BYTES)
+        except OSError:
+            if not self._places:
+                raise
 
     def range_of(self, first: int, last: int) -> FileSlice:
         """Return the part of the slice with the batches of these offsets."""
