@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+import tracemalloc
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -243,6 +245,15 @@ def test_merged_batches_are_as_a_model_of_single_offsets(seed: int, updates: int
             assert one.last + 1 < following.first or one[2:] != following[2:]
 
 
+def test_changes_of_a_long_window_are_merged_within_a_turn() -> None:
+    stored = [StateBatch(at, at, ACKNOWLEDGED if at % 2 else AVAILABLE, 1) for at in range(1, 10_000)]
+    written = [StateBatch(at, at, ACKNOWLEDGED, 2) for at in range(2, 10_000, 4)]
+    begin = time.process_time()
+    assert len(merge_batches(stored, written, 0)) == len(stored)
+    # About 0.02 s; 1.4 s if the stored batches are walked for each of the others.
+    assert time.process_time() - begin < 0.4
+
+
 def window_of(*sizes: int) -> tuple[ShareWindow, list[LogBatch]]:
     """Return an empty window and a log with batches of these sizes."""
     batches, at = [], 0
@@ -325,13 +336,30 @@ def test_renewal_begins_a_lock_anew_unless_the_group_forbids_it() -> None:
     assert window.next_deadline_ns is None
 
 
+def test_renewals_need_no_memory_until_their_end() -> None:
+    window, log = window_of(50)
+    read(window, log)
+    renewal = [AcknowledgementBatch(at, at, [RENEW]) for at in range(50)]
+    tracemalloc.start()
+    try:
+        for now in range(200):
+            assert window.acknowledge("a", renewal, TERMS._replace(lock_ns=10**9), now) == 0
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 100_000
+    assert window.expire(199 + 10**9 - 1, TERMS) == 0
+    assert window.expire(199 + 10**9, TERMS) == 50
+
+
 def test_a_moved_log_start_archives_what_is_available_before_it() -> None:
     window, log = window_of(10, 10, 10)
     read(window, log, records=10)
     read(window, log, "b", records=10)
     assert answer(window, RELEASE, [Acquired(0, 9, 1)]) == 0
-    window.log_start_moved(15)
+    assert window.log_start_moved(15)
     assert window.start_offset == 10
+    assert not window.log_start_moved(15)
     assert answer(window, ACCEPT, [Acquired(10, 19, 1)], "b") == 0
     window.log_start_moved(50)
     assert (window.start_offset, window.next_offset) == (50, 50)

@@ -5,8 +5,10 @@ Pure. The numbers are those of Kafka's records in `__share_group_state`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 
@@ -20,6 +22,8 @@ class DeliveryState(IntEnum):
     """Rejected or delivered too often; it has to be written to the dead letter topic."""
     ARCHIVED = 4
 
+
+_last_of = attrgetter("last")
 
 #: States of records that are not delivered again.
 ENDED: Final = frozenset({int(DeliveryState.ACKNOWLEDGED), int(DeliveryState.ARCHIVED)})
@@ -56,10 +60,7 @@ def _from(start_offset: int, batches: Iterable[StateBatch]) -> list[StateBatch]:
 
 def _lay_over(batches: list[StateBatch], new: StateBatch) -> None:
     """Insert a batch into disjoint ones in order; only those that overlap or touch it are visited."""
-    begin = len(batches)
-    while begin and batches[begin - 1].last >= new.first - 1:
-        begin -= 1
-    end = begin
+    begin = end = bisect_left(batches, new.first - 1, key=_last_of)
     pieces: list[StateBatch] = []
     at = new.first
     while end < len(batches) and batches[end].first <= new.last + 1:

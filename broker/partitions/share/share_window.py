@@ -33,6 +33,9 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 _INVALID_REQUEST: Final = int(ErrorCode.INVALID_REQUEST)
 _INVALID_RECORD_STATE: Final = int(ErrorCode.INVALID_RECORD_STATE)
 
+#: Noted locks among which none are looked for that are over.
+_LEAST_LOCKS: Final = 64
+
 _first_of = attrgetter("first")
 
 
@@ -225,7 +228,7 @@ class ShareWindow:
                 break
         self._drop_untouched()
         if acquired:
-            heapq.heappush(self._locks, (deadline_ns, acquired[0].first, acquired[-1].last))
+            self._lock(deadline_ns, acquired[0].first, acquired[-1].last)
         self._advance()
         return _in_pieces(acquired, limits.batch_size, is_whole=limits.is_strict)
 
@@ -327,8 +330,6 @@ class ShareWindow:
 
     def _apply(self, first: int, last: int, kind: int, terms: DeliveryTerms, deadline_ns: int) -> None:
         """Apply one acknowledge type to acquired offsets."""
-        if kind == RENEW:
-            heapq.heappush(self._locks, (deadline_ns, first, last))
         for each in self._between(first, last):
             begin, end = max(each.first, first), min(each.last, last)
             if kind == RENEW:
@@ -339,6 +340,15 @@ class ShareWindow:
                 self._end(begin, end, terms.after_failure(each.count), each.count)
             else:
                 self._end(begin, end, _ARCHIVED if kind == GAP else terms.rejected, each.count, is_rejected=True)
+        if kind == RENEW:
+            self._lock(deadline_ns, first, last)
+
+    def _lock(self, deadline_ns: int, first: int, last: int) -> None:
+        """Note a lock. Those that are over are removed once they are the most: many renewals need no more memory."""
+        heapq.heappush(self._locks, (deadline_ns, first, last))
+        if len(self._locks) > 2 * len(self._ranges) + _LEAST_LOCKS:
+            held = (each for each in self._ranges if each.state == _ACQUIRED)
+            self._locks = sorted((each.deadline_ns, each.first, each.last) for each in held)
 
     def release(self, member: str, terms: DeliveryTerms) -> bool:
         """Release all records that a member has acquired; False if there are none."""
@@ -373,15 +383,20 @@ class ShareWindow:
 
     # ---- the log and the store -----------------------------------------------------------------------------------
 
-    def log_start_moved(self, log_start: int) -> None:
-        """Archive available records before the log's start; those that are acquired stay until acknowledged."""
+    def log_start_moved(self, log_start: int) -> bool:
+        """Archive available records before the log's start; return whether there were any.
+
+        Those that are acquired stay until acknowledged.
+        """
         if log_start <= self.start_offset:
-            return
+            return False
         if log_start > self.next_offset:
             self._extend(log_start - 1, _AVAILABLE)
-        for each in self._available_in(self.start_offset, log_start - 1):
+        removed = self._available_in(self.start_offset, log_start - 1)
+        for each in removed:
             self._end(each.first, each.last, _ARCHIVED, each.count)
         self._advance()
+        return bool(removed)
 
     def take_changes(self) -> list[StateBatch]:
         """Return the changed ranges in the window since the last call, to be stored with `start_offset`."""
