@@ -310,15 +310,15 @@ class ShareFetches:
         group.wake_all()
 
     def _begin_at(self, group: ShareGroup, place: SharePlace, offset: int) -> None:
-        if group.shard.state(group.group_id, place) is not None and group.shard.is_open:
+        state = group.shard.state(group.group_id, place)
+        # An offset that was set meanwhile stands.
+        if state is not None and state.start_offset == NOT_RESOLVED and group.shard.is_open:
             group.begin(place, offset, [])
             group.changed(place)
 
     def _follow_log_start(self, group: ShareGroup, place: SharePlace, part: SharePartition) -> None:
         """Skip the records that retention or DeleteRecords have removed."""
-        log_start = self._table.read_start(part.log.row)
-        if log_start > part.window.start_offset:
-            part.window.log_start_moved(log_start)
+        if part.window.log_start_moved(self._table.read_start(part.log.row)):
             group.changed(place)
 
     # ---- the response --------------------------------------------------------------------------------------------
