@@ -175,11 +175,12 @@ class Coordinators:
         log.on_dirty = self._note_dirty
         log.answer_commits = self._answer_commits
         self.logs[place] = log
-        steps = self.loading[place] = self._load(place, owned, log)
+        level = logging.INFO if at_once else logging.DEBUG
+        steps = self.loading[place] = self._load(place, owned, log, level)
         if len(list(islice(steps, at_once))) == at_once:
             self.timers.in_steps(steps)
 
-    def _load(self, place: tuple[str, int], owned: OwnedPartition, log: CoordinatorLog) -> Steps[None]:
+    def _load(self, place: tuple[str, int], owned: OwnedPartition, log: CoordinatorLog, level: int) -> Steps[None]:
         topic, partition = place
         coordinator, source = self._by_topic[topic], owned.log
         replayer = coordinator.open_partition(log)
@@ -197,7 +198,7 @@ class Coordinators:
             return
         del self.loading[place]
         if replayed.records:
-            logger.info("read %d records of %s-%d", replayed.records, topic, partition)
+            logger.log(level, "read %d records of %s-%d", replayed.records, topic, partition)
         if replayed.first_left_out is not None:
             offset, reason = replayed.first_left_out
             logger.warning(

@@ -6,6 +6,7 @@ written is dropped and recorded as a gap.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rotunda.broker.request_log.values import Values
 
 logger = logging.getLogger(__name__)
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 #: Approximate number of rows that are converted to Arrow at once.
 GROUP_ROWS = 32_768
@@ -113,7 +116,9 @@ class RowBuffers:
             self._root.mkdir(exist_ok=True)
             part.finish()
         except OSError as error:
-            logger.error("cannot write rows of %s: %s", buffer.dataset, error)
+            # The controller reports a full disk, once.
+            level = logging.DEBUG if error.errno in _DISK_FULL else logging.ERROR
+            logger.log(level, "cannot write rows of %s: %s", buffer.dataset, error)
             return False
         finally:
             del self._buffers[buffer.dataset, buffer.hour]

@@ -19,7 +19,6 @@ from rotunda.broker.log.data_dir import DirectoryIdentity
 from rotunda.broker.log.disk_room import NO_ROOM, has_room
 from rotunda.broker.log.partition_log import AppendHold
 from rotunda.broker.runtime.child_process import Role
-from rotunda.broker.server_log.log_setup import RepeatedWarnings
 from rotunda.shm.storage import StorageState
 from rotunda.shm.tables.partitions import STATE_OPEN
 
@@ -65,7 +64,6 @@ class StorageGate:
         self._owned = owned
         self._catch_up_later = catch_up_later
         self._clock = clock
-        self._warnings = RepeatedWarnings(logger, clock.monotonic_ns)
         self._seen_state = int(StorageState.ROOM)
         self._error = 0
         self._is_gone = False
@@ -101,7 +99,7 @@ class StorageGate:
             self._retry_due_ns = now_ns + RETRY_NS
             if has_room(self._data_dir):
                 self._set_error(0)
-                self._warnings.warning("room", "the data directory is writable again: accepting records")
+                logger.debug("the data directory is writable again: accepting records")
         if not is_gone:
             self._look_at_some()
 
@@ -116,7 +114,8 @@ class StorageGate:
 
     def found_no_room(self, error: int, what: str) -> None:
         """Reject records until the file system has free space."""
-        self._warnings.warning("full", "%s; rejecting records until there is space", what)
+        # The controller reports it, once for all handlers.
+        logger.debug("%s; rejecting records until there is space", what)
         self._retry_due_ns = self._clock.monotonic_ns() + RETRY_NS
         self._set_error(error)
 
