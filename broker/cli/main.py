@@ -170,7 +170,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _line(name: str) -> str:
-    return f"  {name:<15}{_COMMANDS[name][2]}"
+    return f"  {name:<17}{_COMMANDS[name][2]}"
 
 
 class _Version(argparse.Action):
@@ -301,6 +301,10 @@ def _add_print_unit(command: argparse.ArgumentParser) -> None:
     command.add_argument("--user", metavar="NAME", help="user that runs the broker (default: systemd's dynamic user)")
 
 
+def _no_options(_command: argparse.ArgumentParser) -> None:
+    """Add nothing."""
+
+
 _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "completion": (
         "rotunda.broker.cli.completion",
@@ -346,6 +350,18 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         "run",
         "print a systemd unit that runs the broker",
         _add_print_unit,
+    ),
+    "print-alerts": (
+        "rotunda.broker.cli.instance.print_monitoring",
+        "alerts",
+        "print alert rules for Prometheus",
+        _no_options,
+    ),
+    "print-dashboard": (
+        "rotunda.broker.cli.instance.print_monitoring",
+        "dashboard",
+        "print a dashboard for Grafana",
+        _no_options,
     ),
     "config": (
         "rotunda.broker.cli.cluster.settings",
@@ -406,5 +422,5 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "settings": ("config", "check-config", "print-config"),
     "security": ("user", "acl", "quota", "tls", "doctor"),
     "look and measure": ("requests", "report", "metrics", "bench"),
-    "deploy": ("print-unit", "mirror-config", "completion"),
+    "deploy": ("print-unit", "print-alerts", "print-dashboard", "mirror-config", "completion"),
 }

@@ -24,7 +24,8 @@ Names and labels are stable: they are added, not renamed. Names that end in `_to
 histograms with 2 % precision, all others gauges. Units are seconds and bytes. Unknown values are absent. Counters start
 at 0 with the broker and survive the restart of their process.
 
-`ops/grafana` has a dashboard, `ops/alerts.yml` alerts. For Kafka's names see [the last table](#kafkas-names).
+`rotunda print-dashboard` is for Grafana, `rotunda print-alerts` for Prometheus.
+For Kafka's names see [the last table](#kafkas-names).
 """
 _TABLE = ["| metric | labels | meaning |", "|---|---|---|"]
 
