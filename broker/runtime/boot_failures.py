@@ -18,7 +18,7 @@ from rotunda.broker.errors import BootFailed
 _ADVICE = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable for the broker's user (uid {uid})"),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space there"),
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "a file with that name exists"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "choose another directory: this is a file"),
     errno.ENAMETOOLONG: "choose a shorter path",
 }
 

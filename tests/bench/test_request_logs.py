@@ -28,7 +28,7 @@ def test_every_question_that_is_asked_of_duckdb_has_an_answer_on_such_a_log(tmp_
     log = tmp_path / "request-log"
     assert request_logs.generate(log, 5000) == 1
     with duckdb.connect() as connection:
-        for dataset in SCHEMAS:
+        for dataset in [each.name for each in log.iterdir()]:
             described = f"DESCRIBE FROM read_parquet('{log}/{dataset}/**/*.parquet', hive_partitioning = false)"
             names = {name for name, *_ in connection.sql(described).fetchall()}
             assert names <= set(SCHEMAS[dataset].names), dataset

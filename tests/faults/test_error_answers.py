@@ -62,6 +62,8 @@ ASKED: Mapping[ApiKey, dict[str, Any]] = {
     ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
     ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": [ID]},
     ApiKey.CONSUMER_GROUP_DESCRIBE: {"group_ids": [GROUP]},
+    ApiKey.SHARE_GROUP_DESCRIBE: {"group_ids": [GROUP]},
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: {"groups": [{"group_id": GROUP, "topics": None}]},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": TOPIC}]},
     ApiKey.PRODUCE: {
         "acks": -1,

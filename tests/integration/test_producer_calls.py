@@ -256,7 +256,7 @@ def test_g14_round_robin_by_its_name(broker, made) -> None:
 def test_g15_size_is_validated_before_anything_is_appended(broker, made) -> None:
     for settings, name in (({"max_request_size": 500}, "max.request.size"), ({"buffer_memory": 500}, "buffer.memory")):
         with Producer(bootstrap_servers=broker.bootstrap, batch_size=100, **settings) as producer:
-            assert f"{name} is 500" in str(producer.send(made, bytes(450)).exception())
+            assert f"{name}=500" in str(producer.send(made, bytes(450)).exception())
             assert not producer._accumulator.has_incomplete()
             assert producer.send(made, bytes(300)).result(deadline_s()).offset >= 0
 

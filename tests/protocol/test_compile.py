@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import struct
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -16,7 +17,7 @@ from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from rotunda.broker.errors import InvalidReceive
-from rotunda.broker.protocol.compile import read, reader, write, writer
+from rotunda.broker.protocol.compile import locator, read, reader, write, writer
 from rotunda.broker.protocol.primitives import MOST_TAGGED_FIELDS, unsigned_varint_bytes
 from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, definition
 from rotunda.broker.protocol.schema.table import APIS, MESSAGES
@@ -153,6 +154,14 @@ def test_c06_strings_that_are_not_utf_8_are_read_as_kafka_reads_them(text: bytes
     for cut in range(len(body)):
         with pytest.raises(InvalidReceive):
             read("DescribeGroupsRequest", version, body, 0, cut)
+
+
+def test_varying_fields_are_located_behind_strings_that_are_not_utf_8() -> None:
+    offset = {"partition_index": 0, "committed_offset": 7}
+    message = {"group_id": "group", "topics": [{"name": "topic", "partitions": [offset]}]}
+    request = b"??" + write("OffsetCommitRequest", 8, message).replace(b"group", b"gr\xffup")
+    _, [(place, form)] = locator("OffsetCommitRequest", 8)(request, 2, len(request), 50_000)
+    assert struct.unpack_from(f">{form}", request, place) == (7,)
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:

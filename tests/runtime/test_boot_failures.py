@@ -28,7 +28,7 @@ def line_of(failure: BaseException, what: str = "data directory /data cannot be 
         (of(errno.EROFS, "/data/.lock"), "Read-only file system (/data/.lock); make it writable for the broker's user"),
         (of(errno.EACCES, "/data"), f"Permission denied; make it writable for the broker's user (uid {os.geteuid()})"),
         (of(errno.ENOSPC), "No space left on device; free some space there"),
-        (of(errno.EEXIST, "/data"), "File exists; a file with that name exists"),
+        (of(errno.EEXIST, "/data"), "File exists; choose another directory: this is a file"),
         (of(errno.ENAMETOOLONG, "/data"), "File name too long; choose a shorter path"),
         (of(errno.EIO, "/data/x"), "Input/output error (/data/x)"),
     ],

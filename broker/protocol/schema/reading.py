@@ -145,7 +145,8 @@ class _ReaderSource:
                 self._flush()
             if replacing is not None:
                 with source.block("except UnicodeDecodeError:"):
-                    source.add(f"return {source.refer('replacing', replacing)}()(data, 0, len(data), most)")
+                    again = "buffer, start, start + end" if located else "data, 0, end"
+                    source.add(f"return {source.refer('replacing', replacing)}()({again}, most)")
             with source.block("except MALFORMED as error:"):
                 source.add(f"raise InvalidReceive(f'malformed {self._name}: {{error}}') from error")
             with source.block("if offset > end:"):
