@@ -111,16 +111,16 @@ class Coordinators:
             self.locator, metadata, clock, self.timers, self.open_now, self.transaction_rpc
         )
         self.transaction_admin = TransactionAdmin(tasks, self.locator, self.transactions, partitions, clock)
-        self._share_states = ShareStateCoordinator(self.locator, partitions, self.timers, self.open_now, tasks)
+        self.share_states = ShareStateCoordinator(self.locator, partitions, self.timers, self.open_now, tasks)
         self.share_consumers = ShareConsumers(
-            self._share_states, metadata, partial(_has_ended, context), clock.monotonic_ns, context.handlers
+            self.share_states, metadata, partial(_has_ended, context), clock.monotonic_ns, context.handlers
         )
         self._by_topic: dict[str, Coordinator] = {
             GROUP_TOPIC: self.groups,
             TRANSACTION_TOPIC: self.transactions,
-            SHARE_TOPIC: self._share_states,
+            SHARE_TOPIC: self.share_states,
         }
-        ShareStateTasks(tasks, self._share_states)
+        ShareStateTasks(tasks, self.share_states)
         DeadLetterTasks(tasks, self.open_now, appends)
         self._tasks = TransactionTasks(tasks, self.groups, self.transactions, self.open_now, appends, self.flush)
         self.follow_partitions()
@@ -133,7 +133,7 @@ class Coordinators:
         return {
             "group_state_refusals": self.groups.memory.refusals,
             "transaction_state_refusals": self.transactions.refusals,
-            **self._share_states.counters(),
+            **self.share_states.counters(),
             **self.share_consumers.counters(),
         }
 
@@ -141,7 +141,7 @@ class Coordinators:
         return {
             "group_state_bytes": self.groups.memory.used_bytes,
             "transaction_state_bytes": self.transactions.used_bytes,
-            **self._share_states.gauges(),
+            **self.share_states.gauges(),
         }
 
     def follow_partitions(self) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.share.group import ShareGroup
     from rotunda.broker.partitions.lag_age import LagAges
     from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.partitions.share.share_window import ShareWindow
     from rotunda.broker.protocol.steps import Steps
     from rotunda.broker.scheduling.slices import Work
     from rotunda.shm.tables.snapshot_buffer import SnapshotWriter, Wants
@@ -51,13 +52,14 @@ FAULT_PAUSE_NS: Final = 60_000_000_000
 #: Most entries in one snapshot; the rest is only counted. This bounds the delay of other requests.
 MOST_MEMBERS: Final = 2000
 MOST_OFFSETS: Final = 4000
+MOST_SHARE_PARTITIONS: Final = 4000
 MOST_TRANSACTIONS: Final = 500
 
-#: Groups between two yields.
+#: Groups, or share partitions, between two yields.
 _GROUPS_AT_ONCE: Final = 32
 
 #: The lists that are shortened when a snapshot does not fit.
-LISTS: Final = ("groups", "transactions", "client_metrics")
+LISTS: Final = ("groups", "share_partitions", "transactions", "client_metrics")
 
 #: Returns the entries of clients that push metrics, and the number of those left out.
 Clients = Callable[[], tuple[list[dict[str, Any]], int]]
@@ -130,6 +132,7 @@ class GroupStatusPublisher:
                 groups.append(entry)
                 members += len(entry["members"])
                 offsets += sum(map(len, entry["offsets"].values()))
+        share_partitions, other_share_partitions = yield from self._share_partitions()
         self._times.end()
         yield
         transactions, transaction_states, others = self._transactions()
@@ -139,9 +142,15 @@ class GroupStatusPublisher:
             "group_states": dict(states),
             "transaction_states": transaction_states,
             "groups": groups,
+            "share_partitions": share_partitions,
             "transactions": transactions,
             "client_metrics": clients,
-            "left_out": {"groups": left_out, "transactions": others, "client_metrics": other_clients},
+            "left_out": {
+                "groups": left_out,
+                "share_partitions": other_share_partitions,
+                "transactions": others,
+                "client_metrics": other_clients,
+            },
         }
 
     # ---- groups --------------------------------------------------------------------------------------------------
@@ -210,6 +219,52 @@ class GroupStatusPublisher:
             for member in group.members.values()
         ]
         return {"protocol": simple_assignor.NAME, "generation": group.epoch, "members": members}
+
+    def _share_partitions(self) -> Steps[tuple[list[dict[str, Any]], int]]:
+        """Return the share partitions with their state here, and the number of those not listed.
+
+        Their groups may be coordinated by another handler.
+        """
+        found: list[dict[str, Any]] = []
+        left_out = 0
+        for shard in self._coordinators.share_states.shards():
+            for group_id, states in list(shard.states.items()):
+                for number, (place, state) in enumerate(list(states.items())):
+                    if not number % _GROUPS_AT_ONCE:
+                        yield
+                    topic = self._metadata.topic_by_id(place.topic_id)
+                    if topic is None:
+                        continue
+                    if len(found) >= MOST_SHARE_PARTITIONS:
+                        left_out += 1
+                        continue
+                    entry = {"group": group_id, "topic": topic.name, "partition": place.partition}
+                    window = shard.window(group_id, place, state)
+                    found.append(
+                        entry
+                        | self._window(topic.name, place.partition, window)
+                        | {"locks_expired": state.locks_expired, "dead_letters": state.dead_letters}
+                    )
+        return found, left_out
+
+    def _window(self, topic: str, partition: int, window: ShareWindow) -> dict[str, Any]:
+        start = window.start_offset
+        if start < 0:  # Not resolved before the first fetch.
+            return {}
+        entry: dict[str, Any] = {
+            "start": start,
+            "end": window.next_offset,
+            "in_flight": window.in_flight,
+            "waiting": window.waiting,
+        }
+        lag = committed_lag(self._metadata, self._partitions.table, topic, partition, start)
+        if lag is None or lag.oldest is None:
+            return entry
+        entry["lag"] = records = max(0, lag.end[0] - start - window.complete_count)
+        seconds = self._times.age_s((topic, partition, lag.row), lag.oldest, lag.end) if records else 0.0
+        if seconds is not None:
+            entry["lag_s"] = seconds
+        return entry
 
     def _offset(self, topic: str, partition: int, committed: CommittedOffset) -> dict[str, Any]:
         entry: dict[str, Any] = {"offset": committed.offset, "commit_ms": committed.commit_ms}

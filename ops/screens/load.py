@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import AcknowledgeType, Consumer, KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 TOPICS = {"orders": 4, "payments": 2, "clickstream": 3, "inventory.changes": 1}
@@ -36,6 +36,7 @@ class PageLoad:
             self._produce,
             lambda: self._consume("billing", ["orders", "payments"]),
             lambda: self._consume("billing", ["orders", "payments"]),
+            lambda: self._share("shipping", ["orders", "payments"]),
             lambda: asyncio.run(self._produce_aiokafka()),
             lambda: asyncio.run(self._consume_aiokafka()),
         ]
@@ -78,6 +79,30 @@ class PageLoad:
             while not self._stopped.is_set():
                 for message in consumer.consume(200, 0.2):
                     self.consumed += message.error() is None
+        except KafkaException:
+            if not self._stopped.is_set():
+                raise
+        finally:
+            consumer.close()
+
+    def _share(self, group: str, topics: list[str]) -> None:
+        """Accept most records, and release every tenth for another delivery."""
+        consumer = ShareConsumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "client.id": f"{group}-worker",
+                "group.id": group,
+                "share.acknowledgement.mode": "explicit",
+            }
+        )
+        consumer.subscribe(topics)
+        try:
+            while not self._stopped.is_set():
+                for number, message in enumerate(consumer.poll(0.2)):
+                    if message.error() is None:
+                        consumer.acknowledge(
+                            message, AcknowledgeType.ACCEPT if number % 10 else AcknowledgeType.RELEASE
+                        )
         except KafkaException:
             if not self._stopped.is_set():
                 raise

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +12,12 @@ from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 from rotunda.broker.coordinator.group_status_publisher import FAULT_PAUSE_NS, INTERVAL_NS, MOST_INTERVAL_NS
 from rotunda.broker.coordinator.share.group import ShareGroup
 from rotunda.broker.coordinator.share.member import ShareGroupMember
+from rotunda.broker.coordinator.share_state.records import SharePlace, StoredState
+from rotunda.broker.coordinator.share_state.shard import ShareGroup as ShareStateGroup
+from rotunda.broker.coordinator.share_state.shard import ShareStateShard
 from rotunda.broker.coordinator.transaction.transaction import EMPTY, ONGOING, TransactionMetadata
+from rotunda.broker.partitions.share.delivery import DeliveryState, StateBatch
+from rotunda.broker.partitions.share.share_window import AcquireTerms, DeliveryTerms, LogBatch, ShareWindow
 from rotunda.broker.protocol.steps import finished
 from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
 
@@ -151,6 +156,33 @@ def test_members_of_both_kinds_of_groups(handler: Handler) -> None:
         }
     ]  # fmt: skip
     assert handler.told()["group_states"] == {"classic/Empty": 1, "consumer/Stable": 1}
+
+
+def test_s124_share_partitions_with_and_without_a_reader(handler: Handler) -> None:
+    """Start and end of the window, in flight, waiting, lag; locks that ran out; none of these before the first read."""
+    first, second, unread = (SharePlace(TOPIC_ID, partition) for partition in range(3))
+    states = {first: StoredState(1, 20, 0, 0), second: StoredState(1, 100, 0, 0), unread: StoredState(1, -1, 0, 0)}
+    states[first].merge(20, 10, [StateBatch(30, 39, DeliveryState.ACKNOWLEDGED, 1)])
+    states[first].locks_expired, states[first].dead_letters = 3, 2
+    window = ShareWindow(20, states[first].batches)
+    terms = DeliveryTerms(lock_ns=1, count_limit=5, most_in_flight=100)
+    window.acquire([LogBatch(20, 24)], AcquireTerms("m", 100, 100), terms, 0)
+    log: Any = SimpleNamespace(partition=0)
+    shard = ShareStateShard(log, lambda _: None, lambda: 0, lambda: 0, lambda: 0)
+    shard.states["shared"] = states
+    shard.groups["shared"] = cast("ShareStateGroup", SimpleNamespace(windows={first: window}))
+    handler.share_shards.append(shard)
+    assert handler.told()["share_partitions"] == [
+        {
+            "group": "shared", "topic": TOPIC, "partition": 0, "start": 20, "end": 40, "in_flight": 20, "waiting": 5,
+            "lag": 70, "lag_s": 3.0, "locks_expired": 3, "dead_letters": 2,
+        },
+        {
+            "group": "shared", "topic": TOPIC, "partition": 1, "start": 100, "end": 100, "in_flight": 0, "waiting": 0,
+            "lag": 0, "lag_s": 0.0, "locks_expired": 0, "dead_letters": 0,
+        },
+        {"group": "shared", "topic": TOPIC, "partition": 2, "locks_expired": 0, "dead_letters": 0},
+    ]  # fmt: skip
 
 
 def test_transactions_under_way_are_told_and_the_rest_is_counted(handler: Handler) -> None:

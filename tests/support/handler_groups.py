@@ -39,6 +39,7 @@ class Handler:
         self.now_ns = INTERVAL_NS
         self.shard = SimpleNamespace(groups={}, offsets=OffsetStore())
         self.transactions: list[Any] = []
+        self.share_shards: list[Any] = []
         rows, handlers = 4, 1
         view = memoryview(bytearray(PartitionTable.bytes_needed(rows, handlers)))
         self.partitions = PartitionTable(view, 0, rows, handlers)
@@ -57,6 +58,7 @@ class Handler:
         coordinators = SimpleNamespace(
             groups=SimpleNamespace(shards=lambda: [self.shard]),
             transactions=SimpleNamespace(transactions=lambda: self.transactions),
+            share_states=SimpleNamespace(shards=lambda: self.share_shards),
         )
         clock = SimpleNamespace(wall_ms=lambda: self.now_ns // 1_000_000, monotonic_ns=lambda: self.now_ns)
         self.metadata, self.coordinators, self.clock = metadata, coordinators, clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rotunda.web.facts.status import Group, Member, Offset, Transaction
+from rotunda.web.facts.status import Group, Member, Offset, SharePartition, Transaction
 
 if TYPE_CHECKING:
     from rotunda.web.facts.readings import Reading
@@ -12,7 +12,15 @@ if TYPE_CHECKING:
 
 def groups_of(now: Reading) -> list[Group]:
     """Return every group, by id."""
-    found = [_group(each, handler) for handler, snapshot in now.broker.snapshots.items() for each in snapshot["groups"]]
+    shares: dict[str, list[SharePartition]] = {}
+    for snapshot in now.broker.snapshots.values():
+        for each in snapshot["share_partitions"]:
+            shares.setdefault(each["group"], []).append(_share_partition(each))
+    found = [
+        _group(each, handler, shares.get(each["id"], []))
+        for handler, snapshot in now.broker.snapshots.items()
+        for each in snapshot["groups"]
+    ]
     return sorted(found, key=lambda group: group.id)
 
 
@@ -32,13 +40,14 @@ def transactions_of(now: Reading) -> list[Transaction]:
     ]
 
 
-def _group(published: dict[str, Any], handler: int) -> Group:
+def _group(published: dict[str, Any], handler: int, shares: list[SharePartition]) -> Group:
     offsets = [
         _offset(topic, int(partition), each)
         for topic, partitions in published["offsets"].items()
         for partition, each in partitions.items()
     ]
-    lags, ages = [each.lag for each in offsets], [each.lag_s for each in offsets]
+    read = shares or offsets
+    lags, ages = [each.lag for each in read], [each.lag_s for each in read]
     return Group(
         id=published["id"],
         kind=published["kind"],
@@ -48,10 +57,11 @@ def _group(published: dict[str, Any], handler: int) -> Group:
         since_ms=published.get("since_ms"),
         handler=handler,
         # A sum that misses a part would look better than it is.
-        lag=sum(lag for lag in lags if lag is not None) if offsets and None not in lags else None,
-        lag_s=max(age for age in ages if age is not None) if offsets and None not in ages else None,
+        lag=sum(lag for lag in lags if lag is not None) if read and None not in lags else None,
+        lag_s=max(age for age in ages if age is not None) if read and None not in ages else None,
         members=[_member(each) for each in published["members"]],
         offsets=offsets,
+        share_partitions=shares,
     )
 
 
@@ -75,4 +85,19 @@ def _offset(topic: str, partition: int, published: dict[str, Any]) -> Offset:
         lag=published.get("lag"),
         lag_s=published.get("lag_s"),
         committed_ms=published.get("commit_ms"),
+    )
+
+
+def _share_partition(published: dict[str, Any]) -> SharePartition:
+    return SharePartition(
+        topic=published["topic"],
+        partition=published["partition"],
+        start_offset=published.get("start"),
+        end_offset=published.get("end"),
+        in_flight=published.get("in_flight"),
+        waiting=published.get("waiting"),
+        lag=published.get("lag"),
+        lag_s=published.get("lag_s"),
+        locks_expired=published["locks_expired"],
+        dead_letters=published["dead_letters"],
     )

@@ -276,6 +276,25 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharePartition:
+    """A partition of a share group; offsets are None before anybody has read from it.
+
+    `locks_expired` and `dead_letters` count records since its state was loaded.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int | None
+    end_offset: int | None
+    in_flight: int | None
+    waiting: int | None
+    lag: int | None
+    lag_s: float | None
+    locks_expired: int
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """One group. `lag` is the sum over its partitions, `lag_s` the longest; unknown if one of them is."""
 
@@ -290,6 +309,7 @@ class Group:
     lag_s: float | None
     members: list[Member]
     offsets: list[Offset]
+    share_partitions: list[SharePartition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ class DeadLetters:
 
     def send(self, group: ShareGroup, place: SharePlace, letters: Sequence[DeadLetter]) -> None:
         """Write records that are stored as ARCHIVING, then archive them."""
-        self.records += sum(each.last - each.first + 1 for each in letters)
+        self.records += sum(each.size for each in letters)
         self._timers.in_steps(self._send(Delivery(group, place, letters)))
 
     def _send(self, delivery: Delivery) -> Steps[None]:

@@ -41,6 +41,8 @@ class StoredState:
         "batches",
         "complete_count",
         "created_ms",
+        "dead_letters",
+        "locks_expired",
         "snapshot_epoch",
         "snapshot_from",
         "start_offset",
@@ -59,6 +61,8 @@ class StoredState:
         self.updates = 0
         #: An offset of the log at or before the snapshot, and the time of the last record.
         self.snapshot_from, self.written_ms = 0, created_ms
+        #: Records whose lock has run out, and dead letters: since the state was loaded or reset, not stored.
+        self.locks_expired = self.dead_letters = 0
 
     def merge(self, start_offset: int, complete_count: int, batches: Iterable[StateBatch]) -> None:
         """Apply an update; the start offset never decreases."""

@@ -83,6 +83,12 @@ class ShareStateShard:
     def state(self, group_id: str, place: SharePlace) -> StoredState | None:
         return self.states.get(group_id, {}).get(place)
 
+    def window(self, group_id: str, place: SharePlace, state: StoredState) -> ShareWindow:
+        """Return the window of a share partition: the stored one while nobody reads from it."""
+        group = self.groups.get(group_id)
+        window = None if group is None else group.windows.get(place)
+        return window or ShareWindow(state.start_offset, state.batches)
+
     def initialize(
         self, group_id: str, places: Iterable[SharePlace], state_epoch: int, start_offset: int, done: Done
     ) -> None:
@@ -277,6 +283,7 @@ class ShareGroup:
     def _send_letters(self, place: SharePlace, window: ShareWindow) -> None:
         letters = window.take_letters()
         if letters:
+            self.shard.states[self.group_id][place].dead_letters += sum(each.size for each in letters)
             self.shard.when_committed(lambda error: None if error else self._give_up(self, place, letters))
 
     def wake_all(self) -> None:
@@ -304,5 +311,6 @@ class ShareGroup:
         expired = window.expire(self._timers.now_ns(), self.terms)
         if expired:
             self._counts.expired += expired
+            self.shard.states[self.group_id][place].locks_expired += expired
             self.changed(place)
         self.watch_locks(place)

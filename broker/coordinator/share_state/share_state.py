@@ -73,6 +73,10 @@ class ShareStateCoordinator:
                 if self._metadata.topic_by_id(place.topic_id) is None:
                     group.drop(place)
 
+    def shards(self) -> list[ShareStateShard]:
+        """Return the loaded partitions."""
+        return list(self._shards.values())
+
     def groups(self) -> list[ShareGroup]:
         """Return the groups in use."""
         return [group for shard in self._shards.values() for group in shard.groups.values()]

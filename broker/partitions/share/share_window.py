@@ -82,6 +82,11 @@ class DeadLetter(NamedTuple):
     delivery_count: int
     is_rejected: bool
 
+    @property
+    def size(self) -> int:
+        """Number of records."""
+        return self.last - self.first + 1
+
 
 class DeliveryTerms(NamedTuple):
     """The settings of a group that decide what becomes of its records."""
@@ -167,6 +172,11 @@ class ShareWindow:
     def in_flight(self) -> int:
         """Number of offsets in the window."""
         return self.next_offset - self.start_offset
+
+    @property
+    def waiting(self) -> int:
+        """Number of offsets in the window that wait for another delivery."""
+        return self._sizes[_AVAILABLE]
 
     @property
     def complete_count(self) -> int:

@@ -54,6 +54,24 @@ const offsets = new Table("offsets", {
   ],
 });
 
+const shares = new Table("shares", {
+  caption: "Partitions",
+  key: (row) => `${row.topic}/${row.partition}`,
+  sort: "lag", descending: true, empty: "Nothing read yet.",
+  columns: [
+    { name: "topic", title: "Topic", value: (row) => row.topic, show: (row) => row.topic },
+    { name: "partition", title: "partition", number: true, value: (row) => row.partition, show: (row) => number(row.partition) },
+    { name: "start", title: "start", number: true, medium: true, value: (row) => row.start_offset, show: (row) => number(row.start_offset) },
+    { name: "end", title: "end of window", number: true, medium: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
+    { name: "in-flight", title: "in flight", number: true, medium: true, value: (row) => row.in_flight, show: (row) => number(row.in_flight) },
+    { name: "waiting", title: "waiting again", number: true, medium: true, value: (row) => row.waiting, show: (row) => number(row.waiting) },
+    { name: "lag", title: "lag, records", number: true, value: (row) => row.lag, show: (row) => number(row.lag) },
+    { name: "age", title: "lag, time", number: true, medium: true, value: (row) => row.lag_s, show: (row) => seconds(row.lag_s) },
+    { name: "expired", title: "locks run out", number: true, medium: true, value: (row) => row.locks_expired, show: (row) => number(row.locks_expired) },
+    { name: "letters", title: "dead letters", number: true, medium: true, value: (row) => row.dead_letters, show: (row) => number(row.dead_letters) },
+  ],
+});
+
 const events = new Table("events", {
   caption: "Events, newest first",
   key: (row) => `${row.time}/${row.group}/${row.member}/${row.event}/${row.reason}`,
@@ -127,7 +145,11 @@ follow((facts) => {
   if (shown) {
     members.table.caption.firstChild.textContent = plain(`Members of ${shown.id}`);
     members.update(shown.members);
+    const isShare = shown.kind === "share";
+    document.getElementById("offsets").hidden = isShare;
+    document.getElementById("shares").hidden = !isShare;
     offsets.update(shown.offsets);
+    shares.update(shown.share_partitions);
   }
   events.update(facts.events);
   timeline(facts.events);
