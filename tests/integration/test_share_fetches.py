@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from rotunda.broker.coordinator.share_state.share_fetches import MOST_BEGUN
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
@@ -44,11 +45,12 @@ Make = Callable[..., ShareConsumer]
 
 
 class Topic:
-    """A topic of two partitions, and its records."""
+    """A topic of a few partitions, and its records."""
 
-    def __init__(self, broker: BrokerProcess, admin: AdminClient) -> None:
+    def __init__(self, broker: BrokerProcess, admin: AdminClient, partitions: int = len(PARTITIONS)) -> None:
         self.name = f"topic-{uuid.uuid4().hex[:12]}"
-        admin.create_topics([NewTopic(self.name, len(PARTITIONS), 1)])[self.name].result(deadline_s())
+        self.partitions = range(partitions)
+        admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(deadline_s())
         [found] = admin.describe_topics(TopicCollection([self.name])).values()
         topic_id = found.result(deadline_s()).topic_id
         halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
@@ -365,3 +367,12 @@ def test_nothing_accepted_comes_again_and_nothing_is_lost_while_processes_die(
         for partition, offset, sent in reader.delivered:
             at = accepted.get((partition, offset), sent + 1)
             assert sent < at, f"{partition}-{offset} came again (seed {seed})"
+
+
+def test_a_session_of_many_partitions_begins_over_several_turns(broker: BrokerProcess, admin: AdminClient) -> None:
+    wide = Topic(broker, admin, partitions=MOST_BEGUN * 2 + 50)
+    wide.write(1, wide.partitions[-1])
+    with closing(ShareConsumer(broker.port, configured(admin), wide.id, wide.partitions).join(wide.name)) as consumer:
+        found = consumer.fetch(max_wait_ms=0)
+        assert not any(got.acquired for got in found.values())
+        assert consumer.fetch(max_wait_ms=10_000)[wide.partitions[-1]].acquired == [(0, 0, 1)]

@@ -47,6 +47,9 @@ INLINE_RECORDS_BYTES: Final = 16 * 1024
 #: Most partitions with records in one response: each is a range of a file.
 MOST_RANGES: Final = 128
 
+#: Most windows that one attempt begins: each writes a record. The next attempt begins others.
+MOST_BEGUN: Final = 200
+
 #: Longest wait of a fetch: its client may have disconnected, and a live one accepts a response without records.
 MOST_WAIT_MS: Final = 300_000
 
@@ -61,13 +64,15 @@ _SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
 class ShareFetch:
     """A request, and what its response has so far."""
 
-    __slots__ = ("acknowledged", "body", "errors", "group", "local_ns", "request", "session")
+    __slots__ = ("acknowledged", "begun", "body", "errors", "group", "local_ns", "request", "session")
 
     def __init__(self, request: Request, body: Any, group: ShareGroup, session: ShareSession[SharePlace]) -> None:
         self.request, self.body, self.group, self.session = request, body, group, session
         self.acknowledged: AcknowledgeErrors = {}
         #: Error codes of partitions that cannot be read.
         self.errors: dict[SharePlace, int] = {}
+        #: Windows that the current attempt has begun.
+        self.begun = 0
         self.local_ns = 0
 
     @property
@@ -208,7 +213,7 @@ class ShareFetches:
         """Return the records that may be acquired, and whether they are enough for a response."""
         config = self._metadata.share_group_config(fetch.group.group_id)
         terms = fetch.group.terms
-        fetch.errors = {}
+        fetch.errors, fetch.begun = {}, 0
         offsets: dict[SharePlace, tuple[SharePartition, int]] = {}
         for place in fetch.session.in_turn():
             part = self._part(fetch, place)
@@ -264,7 +269,7 @@ class ShareFetches:
     # ---- windows -------------------------------------------------------------------------------------------------
 
     def _part(self, fetch: ShareFetch, place: SharePlace) -> SharePartition | int:
-        """Return a partition with its window, or an error code; 0 while its start offset is being looked up."""
+        """Return a partition with its window, or an error code; 0 while it has no window yet."""
         topic = self._consumers.topic_of(fetch.request, place)
         if isinstance(topic, int):
             return topic
@@ -274,6 +279,11 @@ class ShareFetches:
             state = fetch.group.shard.state(fetch.group.group_id, place)
             if state is None:
                 return int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            if fetch.begun == MOST_BEGUN or place in fetch.group.resolving:
+                return 0
+            fetch.begun += 1
+            if fetch.begun == MOST_BEGUN:
+                self._timers.after_ms(0, fetch.group.wake_all)
             if state.start_offset == NOT_RESOLVED:
                 self._resolve(fetch.group, place, log)
                 window = fetch.group.windows.get(place)
@@ -290,10 +300,9 @@ class ShareFetches:
         """
         reset = self._metadata.share_group_config(group.group_id).offset_reset
         if reset.strategy is ResetStrategy.BY_DURATION:
-            if place not in group.resolving:
-                group.resolving.add(place)
-                timestamp_ms = self._wall_ms() - reset.duration_ms
-                self._timers.in_steps(self._resolve_by_time(group, place, log, timestamp_ms))
+            group.resolving.add(place)
+            timestamp_ms = self._wall_ms() - reset.duration_ms
+            self._timers.in_steps(self._resolve_by_time(group, place, log, timestamp_ms))
         elif reset.strategy is ResetStrategy.EARLIEST:
             self._begin_at(group, place, self._table.read_start(log.row))
         else:
