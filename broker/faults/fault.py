@@ -30,6 +30,8 @@ class FaultKind(enum.StrEnum):
     DISCONNECT = "disconnect"
     LOSE_ANSWER = "lose-answer"
     THROTTLE = "throttle"
+    EXPIRE_LOCKS = "expire-locks"
+    """All locks of the request's share group run out before it is executed."""
 
 
 class Fault(NamedTuple):

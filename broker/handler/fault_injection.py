@@ -40,6 +40,8 @@ _OF_SESSIONS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
+#: Later than the end of any lock.
+_ANY_TIME_NS: Final = 1 << 62
 #: By fault kind, its bit of INJECTED.
 _BITS: Final = {"fail": 0, "delay": 1, "disconnect": 2, "lose-answer": 2, "throttle": 3}
 assert len(INJECTED) == max(_BITS.values()) + 1  # noqa: S101 - two tables of the same kinds
@@ -58,6 +60,8 @@ class FaultInjection:
         """Handle a request, with the faults that match it. Raises InvalidReceive."""
         self._faults.follow()
         struck = self._strike(request)
+        if struck.pop(FaultKind.EXPIRE_LOCKS, None):
+            self._expire_locks(request)
         if struck:
             self._handle_struck(struck, request)
         else:
@@ -104,6 +108,13 @@ class FaultInjection:
             self._send(request, wire, AnswerFacts(fail.error))
         else:
             self._handler.dispatch(request)
+
+    def _expire_locks(self, request: Request) -> None:
+        names = self._names(request, parse_header(request.view, request.start, request.end).body_offset)
+        for group in self._handler.broker.coordinators.share_states.groups():
+            if group.group_id in names.groups:
+                for place in list(group.windows):
+                    group.expire(place, _ANY_TIME_NS)
 
     def _refuse(self, request: Request, error: int) -> None:
         """Send an error response to a request without executing it."""

@@ -278,6 +278,13 @@ class RotundaBroker:
         most = milliseconds_of(ms, "ms")
         return self._faults.inject(FaultKind.THROTTLE, api, Whom(times, client=client), ms=most)
 
+    def expire_locks(self, group: str, *, times: int | None = 1) -> InjectedFault:
+        """End all locks of a share group's records at its next ShareFetch, or at each of the next ``times``.
+
+        The records are delivered again, or given up after the last delivery. Acknowledgements of that request fail.
+        """
+        return self._faults.inject(FaultKind.EXPIRE_LOCKS, "ShareFetch", Whom(times, group=group))
+
     @property
     def faults(self) -> list[InjectedFault]:
         """All faults injected since the start, including cancelled ones."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.testing import RotundaBroker
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.record_batches import record_batch
+from tests.support.share_consumer import ShareConsumer
 from tests.support.wire_client import WireClient
 
 TOPIC, PARTITIONS = "orders", 8
@@ -151,6 +154,28 @@ def test_earlier_answers_leave_before_a_connection_is_cut(broker: RotundaBroker,
             assert error(receive_answer(wire, ApiKey.PRODUCE, PRODUCE_VERSION)) == 0
         with pytest.raises(AssertionError):
             wire.receive_frame()
+
+
+def test_locks_of_a_share_group_run_out_at_its_next_fetch_and_no_later(broker: RotundaBroker, wire: WireClient) -> None:
+    """Those of the named group only."""
+    port = int(broker.bootstrap.rpartition(":")[2])
+    [found] = ask(wire, ApiKey.METADATA, 12, {"topics": [{"topic_id": bytes(16), "name": TOPIC}]}).topics
+    slow, quick, other = (ShareConsumer(port, group, found.topic_id, [0]) for group in ("shop", "shop", "another"))
+    with closing(slow), closing(quick), closing(other):
+        for each in (slow, quick, other):
+            each.join(TOPIC).fetch(max_wait_ms=0)
+        ask(wire, ApiKey.PRODUCE, PRODUCE_VERSION, produce(0))
+        [(offset, last, count)] = slow.fetch()[0].acquired
+        assert (other.fetch()[0].acquired, last, count) == ([(offset, offset, 1)], offset, 1)
+        assert quick.fetch(max_wait_ms=0) == {}
+        with broker.expire_locks("shop") as fault:
+            assert other.fetch(max_wait_ms=0) == {}
+            assert quick.fetch()[0].acquired == [(offset, offset, 2)]
+            assert slow.fetch(max_wait_ms=0) == {}
+            assert fault.count == 1
+        accept = [(0, offset, offset, [1])]
+        assert slow.acknowledge(accept) == {0: ErrorCode.INVALID_RECORD_STATE}
+        assert [each.acknowledge(accept) for each in (quick, other)] == [{0: 0}, {0: 0}]
 
 
 def test_throttle_times_are_given_with_every_answer_of_the_client(broker: RotundaBroker, wire: WireClient) -> None:

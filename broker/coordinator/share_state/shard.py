@@ -305,10 +305,12 @@ class ShareGroup:
 
     def _expire(self, place: SharePlace) -> None:
         del self._lock_timers[place]
-        window = self.windows.get(place)
-        if window is None:
-            return
-        expired = window.expire(self._timers.now_ns(), self.terms)
+        if place in self.windows:
+            self.expire(place, self._timers.now_ns())
+
+    def expire(self, place: SharePlace, until_ns: int) -> None:
+        """End the locks of a window that last until then at most, and watch the others."""
+        expired = self.windows[place].expire(until_ns, self.terms)
         if expired:
             self._counts.expired += expired
             self.shard.states[self.group_id][place].locks_expired += expired
