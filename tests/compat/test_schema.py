@@ -73,8 +73,14 @@ def test_what_kafka_writes_again_is_read_as_the_same_value() -> None:
             print(name, version, text)
             continue
         compared += 1
-        assert accepted(name, version, written) == accepted(name, version, body), (name, version, body)
+        again, first = (_with_short_gaps(accepted(name, version, each)) for each in (written, body))
+        assert again == first, (name, version, body)
     assert compared > len(cases) * 0.9
+
+
+def _with_short_gaps(value: Any) -> str:
+    """Return a message as text. For bytes that are not UTF-8 Java has fewer U+FFFD in a row than Python."""
+    return re.sub("\ufffd+", "\ufffd", repr(value))
 
 
 def accepted(name: str, version: int, body: bytes) -> Any:

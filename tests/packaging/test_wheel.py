@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.deadline import wait_until
+
 REPOSITORY = Path(__file__).parents[2]
 INSTALL_S = 600
 #: Concurrent with other tests that load the processors.
@@ -181,8 +183,12 @@ def test_a_project_may_have_packages_of_the_names_that_ours_have(environment: Pa
     command = ("python", "-m", "rotunda")
     listen = ("--ephemeral", "--listen", "127.0.0.1:0", "--set", "status.port=0")
     run(environment, tmp_path, *command, "start", "--daemon", "--wait", *listen, *where, path=str(tmp_path))
-    status = json.loads(run(environment, tmp_path, *command, "status", "--json", *where, path=str(tmp_path)))
-    assert {process["state"] for process in status["processes"] if process["role"] != "web"} == {"running"}
+
+    def all_run() -> bool:
+        status = json.loads(run(environment, tmp_path, *command, "status", "--json", *where, path=str(tmp_path)))
+        return {process["state"] for process in status["processes"] if process["role"] != "web"} == {"running"}
+
+    wait_until(all_run, "every process runs")
     run(environment, tmp_path, *command, "stop", *where, path=str(tmp_path))
 
 

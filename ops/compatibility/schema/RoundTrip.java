@@ -25,6 +25,7 @@ public final class RoundTrip {
         "org.apache.kafka.common.message.%sData",
         "org.apache.kafka.common.message.%s",
         "org.apache.kafka.coordinator.group.generated.%s",
+        "org.apache.kafka.coordinator.share.generated.%s",
         "org.apache.kafka.coordinator.transaction.generated.%s",
     };
     private static final Map<String, Class<?>> CLASSES = new HashMap<>();
