@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.records import CODEC_MASK, BatchHeader
 from rotunda.broker.protocol.schema.marks import Path, asked_partitions, error_paths
 from rotunda.shm.layout import RESPONSE_ENVELOPE
@@ -124,11 +125,14 @@ def about_of(about: bytes, response: Any) -> bytes:
 
 
 def first_error(response: Any, api_key: int) -> int:
-    """Return the first error code in a response, outer ones before inner ones, or 0."""
+    """Return the first error code in a response, outer ones before inner ones, or 0.
+
+    MEMBER_ID_REQUIRED is none: it is the first step of each new member.
+    """
     for path in error_paths(api_key):
         code = _first_error((response,), path)
         if code:
-            return code
+            return 0 if code == ErrorCode.MEMBER_ID_REQUIRED else code
     return 0
 
 

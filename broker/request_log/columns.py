@@ -104,7 +104,7 @@ REQUESTS = Dataset(
         ),
         Column("requestBytes", INT32, "size of the request, header included, without its size prefix"),
         Column("responseBytes", INT32, "size of the response with its size prefix; 0 without a response"),
-        Column("errorCode", INT16, "first Kafka error code in the response; 0 is none"),
+        Column("errorCode", INT16, "first Kafka error code in the response; 0 is none, or MEMBER_ID_REQUIRED"),
         Column("errorName", STRING, "its name"),
         Column("acks", INT16, "of a Produce: -1, 0 or 1", True),
         Column("isolationLevel", INT16, "0 read_uncommitted, 1 read_committed", True),

@@ -8,6 +8,7 @@ import pytest
 
 from rotunda.broker.ipc.request_facts import NO_SUBJECT, first_error, subject, subject_of, throttle_of
 from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Encoded, Lazily
 from rotunda.shm.recorder_layout import THROTTLED_BY
 
@@ -38,6 +39,7 @@ class Request(NamedTuple):
         (ApiKey.FIND_COORDINATOR, {"error_code": 15}, 15),
         (ApiKey.FIND_COORDINATOR, {"coordinators": [{"error_code": 0}, {"error_code": 69}]}, 69),
         (ApiKey.LEAVE_GROUP, {"error_code": 35, "members": [{"error_code": 25}]}, 35),
+        (ApiKey.JOIN_GROUP, {"error_code": ErrorCode.MEMBER_ID_REQUIRED, "members": []}, 0),
         (ApiKey.DELETE_RECORDS, {"topics": []}, 0),
         (ApiKey.DELETE_RECORDS, {"topics": [{"partitions": []}, {"partitions": [{"error_code": 6}]}]}, 6),
         (ApiKey.OFFSET_FETCH, {"groups": [{"error_code": 0, "topics": [{"partitions": [{"error_code": 7}]}]}]}, 7),

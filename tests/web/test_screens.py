@@ -185,6 +185,16 @@ def test_the_theme_can_be_switched_and_stays(watched: Watched):
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") != before
 
 
+def test_the_overview_names_the_group_with_the_longest_lag(watched: Watched):
+    page = watched.open("overview")
+    ask = "fetch('status.json').then((answer) => answer.json())"
+    # The lag of a group is known some time after its first commit.
+    wait_until(lambda: page.evaluate(ask)["totals"]["longest_lag_s"] is not None, "a lag")
+    totals = page.evaluate(ask)["totals"]
+    tile = page.locator("#tiles .tile", has_text="Longest consumer lag")
+    expect(tile).to_contain_text(totals["longest_lag_group"])
+
+
 def test_tables_sort_by_keyboard_and_keep_the_focus(watched: Watched):
     """Users.md section 3: real tables, sorted by buttons in their headers, focus preserved over updates."""
     page = watched.open("topics")

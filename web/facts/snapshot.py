@@ -13,6 +13,7 @@ from rotunda.web.facts.status import (
     Acceptor,
     Api,
     Broker,
+    Group,
     Partition,
     Process,
     Processor,
@@ -58,6 +59,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
     controller = _target(growth, now, "controller", 0, turns)
     rings = [_ring(each, now.broker.handlers) for each in now.broker.rings if each.kind in RING_KINDS]
     topics = [_topic(growth, earlier, now, topic) for topic in now.topics if topic.name in now.broker.topics]
+    groups = groups_of(now)
     storage = now.broker.storage
     reasons = not_ready(processes, is_draining=now.broker.is_draining, storage=storage)
     offline = [f"{topic.name}-{each.number}" for topic in topics for each in topic.partitions if not each.is_open]
@@ -78,7 +80,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
             is_refusing=bool(storage.refusal or offline),
         ),
         broker=_broker(facts, now),
-        totals=_totals(growth, processors, [*handlers, controller], topics),
+        totals=_totals(growth, processors, [*handlers, controller], topics, groups),
         acceptor=_acceptor(growth, now, facts),
         processors=processors,
         handlers=handlers,
@@ -93,7 +95,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
         client_instances_left_out=left_out(now.broker.snapshots, "client_metrics"),
         quotas=quotas_of(now),
         quotas_left_out=max(0, len(now.broker.quotas) - MOST_LISTED),
-        groups=groups_of(now),
+        groups=groups,
         groups_left_out=left_out(now.broker.snapshots, "groups"),
         transactions=transactions_of(now),
         processes=processes,
@@ -117,7 +119,10 @@ def _broker(facts: BrokerFacts, now: Reading) -> Broker:
     )
 
 
-def _totals(growth: Growth, processors: list[Processor], targets: list[Target], topics: list[Topic]) -> Totals:
+def _totals(
+    growth: Growth, processors: list[Processor], targets: list[Target], topics: list[Topic], groups: list[Group]
+) -> Totals:
+    lag_s, lagging = max(((each.lag_s, each.id) for each in groups if each.lag_s is not None), default=(None, None))
     return Totals(
         requests_per_s=growth.sum_per_s("processor", len(processors), "responses_sent"),
         errors_per_s=total(each.errors_per_s for each in targets),
@@ -128,6 +133,8 @@ def _totals(growth: Growth, processors: list[Processor], targets: list[Target], 
         topics=sum(1 for topic in topics if not topic.internal),
         partitions=sum(len(topic.partitions) for topic in topics),
         log_bytes=sum(topic.size_bytes for topic in topics),
+        longest_lag_s=lag_s,
+        longest_lag_group=lagging,
     )
 
 

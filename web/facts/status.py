@@ -28,7 +28,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """The broker as a whole, per second."""
+    """The broker as a whole, per second. `longest_lag_group` is the group with the longest known lag."""
 
     requests_per_s: float | None
     errors_per_s: float | None
@@ -39,6 +39,8 @@ class Totals:
     topics: int
     partitions: int
     log_bytes: int
+    longest_lag_s: float | None
+    longest_lag_group: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import { clock } from "./format.js";
 import { remember } from "./history.js";
 
 // Kept on every screen, so that the overview has no gaps.
-const SERIES = [["requests", "requests_per_s"], ["records", "records_per_s"], ["in", "bytes_in_per_s"], ["out", "bytes_out_per_s"], ["errors", "errors_per_s"], ["connections", "connections"], ["log", "log_bytes"]];
+const SERIES = [["requests", "requests_per_s"], ["records", "records_per_s"], ["in", "bytes_in_per_s"], ["out", "bytes_out_per_s"], ["errors", "errors_per_s"], ["connections", "connections"], ["log", "log_bytes"], ["lag-s", "longest_lag_s"]];
 
 const STALE_MS = 4000;
 

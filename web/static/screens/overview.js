@@ -24,6 +24,7 @@ follow((facts) => {
     { label: "Sent", value: `${bytes(t.bytes_out_per_s)}/s`, of: t.bytes_out_per_s, series: "out" },
     { label: "Errors", value: short(t.errors_per_s), unit: "/s", of: t.errors_per_s, series: "errors" },
     { label: "Connections", value: number(t.connections), unit: "", of: t.connections, series: "connections" },
+    { label: "Longest consumer lag", value: span(t.longest_lag_s) + (t.longest_lag_group ? `, ${t.longest_lag_group}` : ""), of: t.longest_lag_s, series: "lag-s" },
   ]);
   drawApis(facts.apis);
 });
