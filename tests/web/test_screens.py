@@ -346,6 +346,21 @@ def test_who_produces_to_a_topic_can_be_asked(watched: Watched):
     expect(page.locator("#clients")).to_contain_text("No matching client is connected.")
 
 
+def test_s124_a_share_group_shows_its_partitions(watched: Watched):
+    """S124: in place of committed offsets, which a share group does not have."""
+    page = watched.open("groups")
+    page.get_by_role("button", name="shipping").click()
+    expect(page.locator("#shares tbody tr")).to_have_count(6)
+    expect(page.locator("#offsets")).to_be_hidden()
+    heads = page.locator("#shares thead th").all_inner_texts()
+    row = dict(zip(heads, page.locator("#shares tbody tr").first.locator("td").all_inner_texts(), strict=True))
+    start, end, in_flight = (int(row[name].replace(",", "")) for name in ("start", "end of window", "in flight"))
+    assert end - start == in_flight
+    page.get_by_role("button", name="billing").click()
+    expect(page.locator("#shares")).to_be_hidden()
+    expect(page.locator("#offsets tbody tr")).to_have_count(6)
+
+
 def test_the_timeline_of_groups_says_what_its_signs_mean(watched: Watched):
     """Row 21; users.md section 3: no signals by colour alone."""
     page = watched.open("groups")
