@@ -23,6 +23,9 @@ LEAST_ROWS = 10
 WAIT_US = 5_000
 SLOW_SEND_US = 20_000
 STALL_US = 500_000
+#: Age of unread records at which a group is behind, as in the alert for it; share of throttled requests.
+LATE_US = 300_000_000
+THROTTLED_OF_REQUESTS = 0.05
 #: Busy shares: a loop at `FULL` or above is saturated, one up to `FREE` has spare capacity.
 FULL, FREE = 0.8, 0.6
 #: Mutes per request that are more than rare accidents; connections, per request and per second, that are a habit.
@@ -60,6 +63,17 @@ _LOG = (
 )
 _NO_LOG = f"not coalesce({_LOG}, false)"
 RULES = (
+    Rule(
+        "full disk",
+        "disk",
+        ("storageErrors > 0", "storageErrors >= 0.01 * requests"),
+        ("storageErrors >= 0.05 * requests",),
+        "{storageErrors:count} of {requests:count} requests failed with KAFKA_STORAGE_ERROR",
+        "retention.ms, retention.bytes",
+        "lower",
+        "The disk is full or broken: the broker's log and /readyz name the reason. A shorter retention or the deletion "
+        "of topics frees space.",
+    ),
     Rule(
         "slow log",
         "log",
@@ -256,6 +270,28 @@ RULES = (
         "The client, or the network to it, reads more slowly than the broker sends: let it fetch less at a time and "
         "work in another thread; over a general path raise its receive.buffer.bytes and socket.send.buffer.bytes.",
     ),
+    Rule(
+        "throttled clients",
+        "quota",
+        (f"throttledRequests >= {THROTTLED_OF_REQUESTS} * requests",),
+        ("throttledRequests >= 0.2 * requests", f"throttleMaxUs >= {STALL_US}"),
+        "{throttledRequests:count} of {requests:count} responses were throttled, those of client "
+        "{throttledClient:name} up to {throttleMaxUs:ms}",
+        "quotas: producer_byte_rate, consumer_byte_rate, request_percentage",
+        "raise",
+        "Clients use more than their quotas: `rotunda quota list` has both, the report `quotas` their history.",
+    ),
+    Rule(
+        "consumer lag",
+        "consumer",
+        (f"lagAgeUs >= {LATE_US}",),
+        (f"lagAgeUs >= {3 * LATE_US}", "lagRecords >= 1000"),
+        "group {lagGroup:name} is {lagRecords:count} records behind, the oldest {lagAgeUs:s} old",
+        "of the consumers: their number, max.poll.records",
+        "raise",
+        "Its consumers are slower than its producers, or stopped: `rotunda group describe` has their partitions, the "
+        "report `groups` when it fell behind. More members help up to the number of partitions.",
+    ),
 )  # fmt: skip
 
 
@@ -341,6 +377,7 @@ _FORMS: dict[str, Callable[[Column], Column]] = {
     "": lambda value: value.cast("string"),
     "count": lambda value: F.format_number(value, 0),
     "ms": lambda value: F.concat(F.format_number(value / 1000, 1), F.lit(" ms")),
+    "s": lambda value: F.concat(F.format_number(value / 1_000_000, 0), F.lit(" s")),
     "share": lambda value: F.concat(F.format_number(100 * value, 0), F.lit(" %")),
     # Names of clients and topics may contain any characters.
     "name": lambda value: F.substring(F.regexp_replace(value, r"[^\x20-\x7e]", "?"), 1, 40),

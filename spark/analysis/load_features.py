@@ -6,17 +6,19 @@ wait for data and a member's wait for its group are normal and are left out; a c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.spark.analysis.lag import spans
 from rotunda.spark.hourly.histogram import quantiles, with_buckets
 
 #: Columns to read of each dataset.
 REQUEST_COLUMNS = (
     "time", "requestApiKey", "clientId", "handler", "topic", "partition", "requestQueueTimeUs", "localTimeUs",
-    "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs", "sampleWeight", "maxWaitMs",
+    "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs", "sampleWeight", "maxWaitMs", "throttleTimeUs", "errorCode",
 )  # fmt: skip
 ROLE_COLUMNS = (
     "time", "intervalUs", "traffic", "role", "index", "cpus", "idleShare", "cpuTimeUs", "runQueueTimeUs",
@@ -25,6 +27,7 @@ ROLE_COLUMNS = (
 )  # fmt: skip
 CONNECTION_COLUMNS = ("time", "event", "durationUs")
 GAP_COLUMNS = ("time", "dataset", "rows")
+GROUP_COLUMNS = ("time", "group", "event", "durationUs", "topic", "records")
 
 #: Phases of a request as the features name them, and the column of each.
 PHASES = {
@@ -39,27 +42,31 @@ BROKER_PHASES = ("queue", "local", "remote", "responseQueue")
 _CLASSES = {0: "produce", 1: "fetch"}
 #: A connection with no longer lifetime could have been reused by its client.
 SHORT_LIFE_US = 5_000_000
+_STORAGE_ERROR = 56
 _MUTES = ("mutesPipeline", "mutesArena", "mutesRingFull", "mutesOutput")
 
 
-def features(
-    requests: DataFrame, roles: DataFrame, connections: DataFrame, gaps: DataFrame, window_us: int
-) -> DataFrame:
-    """Return one row for each window with requests or new connections; `window` is its first moment."""
-    measured = _measured(requests, window_us)
+def features(datasets: Mapping[str, DataFrame], window_us: int, end_us: int) -> DataFrame:
+    """Return one row for each window with requests or new connections; `window` is its first moment.
+
+    The last lag of a group holds until `end_us`.
+    """
+    measured = _measured(datasets["requests"], window_us)
     grouped = _grouped(measured).persist()
     slowest = _slowest_handlers(grouped)
-    processes = _processes(roles, window_us).persist()
+    processes = _processes(datasets["roles"], window_us).persist()
     parts = [
         _totals(grouped),
-        _connections(connections, window_us),
+        _connections(datasets["connections"], window_us),
         _quantiles(measured),
         slowest,
         _hot_partitions(grouped, slowest),
         _slow_clients(grouped),
         _of_roles(processes),
         _of_handler(processes, slowest),
-        _gaps(gaps, window_us),
+        _gaps(datasets["gaps"], window_us),
+        _throttles_and_failures(grouped),
+        _lags(spans(datasets["groups"].where("event = 'lag'"), end_us), window_us),
     ]
     both = parts[0].join(parts[1], "window", "full")
     joined = reduce(lambda table, part: table.join(part, "window", "left"), parts[2:], both)
@@ -83,6 +90,8 @@ def _measured(requests: DataFrame, window_us: int) -> DataFrame:
         F.col("sampleWeight").cast("long").alias("weight"),
         *(F.col(column).alias(f"{phase}Us") for phase, column in PHASES.items() if phase != "remote"),
         remote.cast("long").alias("remoteUs"),
+        F.col("throttleTimeUs").alias("throttleUs"),
+        (F.col("errorCode") == _STORAGE_ERROR).alias("isStorageError"),
     )
 
 
@@ -93,6 +102,9 @@ def _grouped(measured: DataFrame) -> DataFrame:
         F.sum("weight").alias("requests"),
         *(F.sum(F.col(f"{phase}Us") * F.col("weight")).alias(f"{phase}Us") for phase in PHASES),
         F.max("queueUs").alias("queueMaxUs"),
+        F.sum(F.when(F.col("throttleUs") > 0, F.col("weight"))).alias("throttledRequests"),
+        F.max("throttleUs").alias("throttleMaxUs"),
+        F.sum(F.when(F.col("isStorageError"), F.col("weight"))).alias("storageErrors"),
     )
 
 
@@ -244,6 +256,35 @@ def _connections(connections: DataFrame, window_us: int) -> DataFrame:
 def _gaps(gaps: DataFrame, window_us: int) -> DataFrame:
     by_window = gaps.where(F.col("dataset") == "requests").groupBy(window_of(F.col("time"), window_us).alias("window"))
     return by_window.agg(F.count("*").alias("gapRows"), F.sum("rows").alias("lostRows"))
+
+
+def _throttles_and_failures(grouped: DataFrame) -> DataFrame:
+    """Return the throttled requests of each window with the client throttled longest, and those the disk failed."""
+    return grouped.groupBy("window").agg(
+        F.sum("throttledRequests").alias("throttledRequests"),
+        F.max("throttleMaxUs").alias("throttleMaxUs"),
+        F.max_by("clientId", "throttleMaxUs").alias("throttledClient"),
+        F.sum("storageErrors").alias("storageErrors"),
+    )
+
+
+def _lags(held: DataFrame, window_us: int) -> DataFrame:
+    """Return the group of each window whose oldest unread record is oldest, its age and the unread records."""
+    numbers = F.sequence(F.floor(F.col("fromUs") / window_us), F.floor((F.col("untilUs") - 1) / window_us))
+    placed = held.where("oldestUs is not null and fromUs < untilUs").withColumn("number", F.explode(numbers))
+    age = F.least(F.col("untilUs"), (F.col("number") + 1) * window_us) - F.col("oldestUs")
+    by_topic = placed.groupBy("number", "group", "topic").agg(
+        F.max(age).alias("lagAgeUs"), F.max_by("records", "fromUs").alias("records")
+    )
+    by_group = by_topic.groupBy("number", "group").agg(
+        F.max("lagAgeUs").alias("lagAgeUs"), F.sum("records").alias("lagRecords")
+    )
+    return _first(by_group, ("number",), "lagAgeUs", "group").select(
+        F.timestamp_micros((F.col("number") * window_us).cast("long")).alias("window"),
+        F.col("group").alias("lagGroup"),
+        "lagAgeUs",
+        "lagRecords",
+    )
 
 
 def _derived(joined: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The diagnosis, window by window: connection set-up, network, request queue, handler, log, cpu or client.
+"""The diagnosis by window: connection set-up, network, request queue, handler, log, disk, cpu, client, quota, consumer.
 
 With the evidence, the certainty, and the setting to change in which direction; healthy without a bottleneck.
 """
@@ -15,6 +15,7 @@ from rotunda.spark.analysis.bottlenecks import HEALTHY, verdicts
 from rotunda.spark.analysis.load_features import (
     CONNECTION_COLUMNS,
     GAP_COLUMNS,
+    GROUP_COLUMNS,
     REQUEST_COLUMNS,
     ROLE_COLUMNS,
     features,
@@ -30,6 +31,7 @@ COLUMNS = {
     "roles": ROLE_COLUMNS,
     "connections": CONNECTION_COLUMNS,
     "gaps": GAP_COLUMNS,
+    "groups": GROUP_COLUMNS,
 }
 
 
@@ -65,10 +67,8 @@ def answer(context: Context) -> Result:
     """Return the verdicts of a range, and the features they are based on."""
     window_us = context.options.window
     coverage = context.rollups.coverage_of_rows(context.time_range)
-    requests, roles, connections, gaps = (
-        context.log.read(name, context.time_range, columns) for name, columns in COLUMNS.items()
-    )
-    found = features(requests, roles, connections, gaps, window_us).persist()
+    datasets = {name: context.log.read(name, context.time_range, columns) for name, columns in COLUMNS.items()}
+    found = features(datasets, window_us, context.time_range.end_us).persist()
     table = transform(found).persist()
     facts = {"windowUs": window_us, "hasRoles": context.log.has("roles")}
     return Result(

@@ -43,8 +43,8 @@ def planted_log(root: Path, seed: int, *, has_roles: bool = True) -> dict[dateti
 def window_features(spark: SparkSession, root: Path) -> DataFrame:
     """Return the features of a whole log."""
     log = RequestLog(spark, str(root))
-    requests, roles, connections, gaps = (log.read(name, RANGE, columns) for name, columns in COLUMNS.items())
-    return features(requests, roles, connections, gaps, WINDOW_US)
+    datasets = {name: log.read(name, RANGE, columns) for name, columns in COLUMNS.items()}
+    return features(datasets, WINDOW_US, RANGE.end_us)
 
 
 @pytest.mark.parametrize("has_roles", [True, False], ids=["with roles", "without roles"])

@@ -69,8 +69,8 @@ def test_conditions_that_the_test_causes_are_found(spark: SparkSession, tmp_path
         put(left, tmp_path / "together", start)
     log = RequestLog(spark, str(tmp_path / "together"))
     days = TimeRange(to_us(START - WINDOW), to_us(START + len(names) * WINDOW))
-    requests, roles, connections, gaps = (log.read(name, days, columns) for name, columns in COLUMNS.items())
-    rows = transform(features(requests, roles, connections, gaps, WINDOW_US)).collect()
+    datasets = {name: log.read(name, days, columns) for name, columns in COLUMNS.items()}
+    rows = transform(features(datasets, WINDOW_US, days.end_us)).collect()
     found: dict[str, set[str | None]] = defaultdict(set)
     for row in rows:
         [name] = (name for start, name in names.items() if row.window.timestamp() == start.timestamp() // DAY_S * DAY_S)

@@ -95,8 +95,8 @@ def modelled(log: RequestLog) -> DataFrame:
 
 
 def diagnosed(log: RequestLog) -> DataFrame:
-    datasets = (log.read(name, RANGE, columns) for name, columns in diagnose.COLUMNS.items())
-    return diagnose.transform(load_features.features(*datasets, 60_000_000))
+    datasets = {name: log.read(name, RANGE, columns) for name, columns in diagnose.COLUMNS.items()}
+    return diagnose.transform(load_features.features(datasets, 60_000_000, RANGE.end_us))
 
 
 def rolled_up(log: RequestLog) -> DataFrame:
@@ -152,6 +152,7 @@ OTHERS = {
     ("diagnose", "roles"): {*load_features.ROLE_COLUMNS},
     ("diagnose", "connections"): {*load_features.CONNECTION_COLUMNS},
     ("diagnose", "gaps"): {*load_features.GAP_COLUMNS},
+    ("diagnose", "groups"): {*load_features.GROUP_COLUMNS},
 }
 
 

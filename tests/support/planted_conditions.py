@@ -40,7 +40,7 @@ class Planted:
 def plant(planted: Planted, start: datetime, seed: int) -> Rows:
     """Return the rows of one minute from `start` on."""
     chance = random.Random(seed)
-    found: Rows = {"requests": [], "roles": list(_roles(planted, start)), "connections": [], "gaps": []}
+    found: Rows = {"requests": [], "roles": list(_roles(planted, start)), "connections": [], "gaps": [], "groups": []}
     for number in range(planted.requests):
         found["requests"].append(planted.change(_harmless(start, number, chance), chance))
     for dataset, rows in planted.more(start, chance).items():
@@ -152,6 +152,23 @@ def _few_connections(start: datetime, chance: random.Random) -> Rows:
     return {"connections": [connection(start, chance, "open") for _ in range(40)]}
 
 
+def _behind(start: datetime, _chance: random.Random) -> Rows:
+    """Return the rows of a group that is 37 minutes behind for nearly a minute."""
+    lag = {"group": "billing", "event": "lag", "topic": "orders", "kind": "classic"}
+    begin = {"time": start, "records": 650_000, "durationUs": 37 * 60 * 1_000_000}
+    end = {"time": start + timedelta(seconds=WINDOW_S - 1), "records": 0, "durationUs": 0}
+    return {"groups": [lag | begin, lag | end]}
+
+
+def _throttled(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    return row | {"throttleTimeUs": us(chance, 800)} if row["clientId"] == "app-2" else row
+
+
+def _refused(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    is_refused = row["requestApiKeyName"] == "PRODUCE" and chance.random() < 0.5
+    return row | {"errorCode": 56, "errorName": "KAFKA_STORAGE_ERROR"} if is_refused else row
+
+
 _BUSY = {"idleShare": 0.03, "cpuTimeUs": 9_000_000}
 _CROWDED = {"idleShare": 0.05, "cpuTimeUs": 4_500_000, "runQueueTimeUs": 4_900_000, "cpus": 2}
 
@@ -229,4 +246,7 @@ PLANTED = {
     ),
     "slow reader": Planted("slow client", "client", _slow_reader, {"processor": {"mutesOutput": 4}}),
     "a client far away": Planted("slow client", "client", _own_latency),
+    "full disk": Planted("full disk", "disk", _refused),
+    "throttled clients": Planted("throttled clients", "quota", _throttled),
+    "consumer lag": Planted("consumer lag", "consumer", more=_behind, without_roles=False),
 }  # fmt: skip
