@@ -152,6 +152,14 @@ def test_a_fetch_of_no_minimum_is_answered_at_once(admin: AdminClient, make: Mak
     assert member.fetch(max_wait_ms=600_000, min_bytes=0) == {}
 
 
+def test_a_response_exceeds_its_limit_by_one_batch_at_most(admin: AdminClient, make: Make, topic: Topic) -> None:
+    for partition in PARTITIONS:
+        topic.write(10, partition)
+    consumer = make(configured(admin))
+    found = [consumer.fetch(max_bytes=1) for _ in PARTITIONS]
+    assert [[part for part, got in each.items() if got.acquired] for each in found] in ([[0], [1]], [[1], [0]])
+
+
 def test_a_closed_connection_gives_its_records_back(admin: AdminClient, make: Make, topic: Topic) -> None:
     group = configured(admin)
     holder, other = make(group), make(group)

@@ -229,11 +229,30 @@ class ShareFetches:
         max_bytes = min(fetch.body.max_bytes, self._metadata.broker_config.fetch_max_bytes)
         if quotas is not None:
             max_bytes = min(max_bytes, quotas.most_fetched)
-        each_bytes = max_bytes // max(1, len(offsets))
+        found = self._locate(fetch, offsets, max_bytes, committed=config.reads_committed)
+        size = sum(each.found.length for each in found.values())
+        is_hopeless = all(place in fetch.errors for place in fetch.session.places)
+        return found, is_hopeless or size >= min(fetch.body.min_bytes, max_bytes)
+
+    def _locate(
+        self,
+        fetch: ShareFetch,
+        offsets: dict[SharePlace, tuple[SharePartition, int]],
+        max_bytes: int,
+        *,
+        committed: bool,
+    ) -> dict[SharePlace, Readable]:
+        """Return the records from these offsets on, an equal part of the bytes from each partition.
+
+        A first batch is returned whole: together they exceed ``max_bytes`` by one batch at most.
+        """
+        each_bytes, left_bytes = max_bytes // max(1, len(offsets)), max_bytes
         found: dict[SharePlace, Readable] = {}
         for place, (part, offset) in list(offsets.items())[:MOST_RANGES]:
+            if found and left_bytes <= 0:
+                break
             try:
-                located = self._reader.locate(part, offset, each_bytes, committed=config.reads_committed)
+                located = self._reader.locate(part, offset, each_bytes, committed=committed)
             except OSError as error:
                 logger.warning("%s-%d cannot be read: %s", part.log.topic, part.log.partition, error)
                 located = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -241,9 +260,8 @@ class ShareFetches:
                 fetch.errors[place] = located
             elif located is not None:
                 found[place] = located
-        size = sum(each.found.length for each in found.values())
-        is_hopeless = all(place in fetch.errors for place in fetch.session.places)
-        return found, is_hopeless or size >= min(fetch.body.min_bytes, max_bytes)
+                left_bytes -= located.found.length
+        return found
 
     def _acquire(self, fetch: ShareFetch, readable: dict[SharePlace, Readable]) -> dict[SharePlace, Found]:
         """Acquire records for the member, from one partition after the other."""
