@@ -3,11 +3,14 @@
 import random
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rotunda.broker.ipc.response_writer import FileRange
+from rotunda.broker.network.accounting.completed_requests import CompletedRequests
 from rotunda.broker.network.processor.channel import Channel, FileSend
 from rotunda.broker.network.processor.response_reader import BATCH
 from rotunda.broker.network.processor.throttling.mute_state import MuteCause
@@ -91,6 +94,20 @@ def test_d10_d11_answers_leave_in_request_order_whoever_gives_them(bench: Proces
     assert reading.channel.in_flight == 0
     assert not reading.channel.held
     assert len(reading.channel.answered) == count
+    reading.close()
+
+
+def test_a_written_response_is_counted_whoever_finishes_its_request(bench: ProcessorBench) -> None:
+    """Quotas of time wrap the function that counts."""
+    reading, responses = Reading(bench, requests=1), bench.responses
+    finished = CompletedRequests(SimpleNamespace())  # type: ignore[arg-type]
+    responses.record_in(finished)
+    reading.channel.client = SimpleNamespace(place=0)  # type: ignore[assignment]
+    bench.targets[0].answer(reading.request(0), b"written")
+    ready = responses.read(reading.by_id, unexpected)
+    responses.send_lone(ready, partial(finished.add_lone), unexpected)
+    responses.release()
+    assert (finished.count, len(finished.answered)) == (1, 1)
     reading.close()
 
 

@@ -236,7 +236,9 @@ class ResponseReader:
         """Write the lone responses. Unsent bytes are attached to their channel for the usual write. HOT."""
         now_ns, natively = self._now_ns, self._natively
         if natively is not None and self._finished is not None and natively.count:
-            self._finished.count += natively.send(None if finish == self._add_lone else finish, fault, ready)
+            # `finish` counts as well: the sum is read only afterwards.
+            added = natively.send(None if finish == self._add_lone else finish, fault, ready)
+            self._finished.count += added
         lone, self.lone = self.lone, []
         for channel, piece, answered in lone:
             try:
