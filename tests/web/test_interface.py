@@ -22,6 +22,7 @@ def test_answers_are_what_the_description_says(broker: BrokerProcess, tmp_path: 
         [
             str(Path(sys.executable).parent / "schemathesis"), "run", url, "--max-examples", "8", "--no-color",
             "--exclude-path-regex", "^/events/", "--generation-database", "none", "--seed", "1",
+            "--wait-for-schema", str(deadline_s()), "--request-timeout", str(deadline_s(10)),
         ],
         cwd=tmp_path, capture_output=True, text=True, timeout=deadline_s(140), check=False,
     )  # fmt: skip
