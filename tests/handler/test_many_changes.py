@@ -55,7 +55,11 @@ def credentials() -> dict[str, Any]:
 def test_what_some_slices_have_changed_is_known_everywhere_before_the_next_ones(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, key: ApiKey, version: int, request_of: Any
 ) -> None:
-    """A single announcement at the end would need one long turn to read, with all clients' quotas recomputed."""
+    """A single announcement at the end would need one long turn to read, with all clients' quotas recomputed.
+
+    Reading the changes of one announcement takes a turn or two.
+    """
+    most_behind = 2 * ANNOUNCED_AT_ONCE
     monkeypatch.setattr(slices, "BUDGET_NS", 1)
     frame = codec.encode_request(key, version, 7, "client", request_of())[4:]
     sent = broker.client().send_frame(key, version, frame)
@@ -66,7 +70,7 @@ def test_what_some_slices_have_changed_is_known_everywhere_before_the_next_ones(
             turn(broker, target)
         broker.drain()
         steps.append(broker.parts(0).metadata.version - before)
-        assert broker.controller.version - broker.parts(0).metadata.version < ANNOUNCED_AT_ONCE
+        assert broker.controller.version - broker.parts(0).metadata.version < most_behind
     assert broker.parts(0).metadata.version == broker.controller.version
-    assert max(steps) <= ANNOUNCED_AT_ONCE < sum(steps)
+    assert max(steps) <= most_behind < sum(steps)
     broker.forget_clients()
