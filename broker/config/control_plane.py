@@ -35,7 +35,7 @@ class Configuration(Protocol):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ControlPlaneSettings:
-    """Which listener is the control plane. Only ever part of a BrokerConfig."""
+    """The listener of the control plane. A part of BrokerConfig."""
 
     control_plane_listener_name: str | None = setting(
         Key(

@@ -8,6 +8,7 @@ change. Each API has its own subclass of `CachedRequest` for that meaning, and d
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -37,7 +38,7 @@ class Versioned(Protocol):
     version: int
 
 
-class CachedRequest:
+class CachedRequest(ABC):
     """A cached request; ``prefix``: its bytes from `PREFIX_START` up to the first varying one."""
 
     __slots__ = ("listener", "prefix", "session", "version")
@@ -51,9 +52,9 @@ class CachedRequest:
         """Its memory, approximately."""
         return _ENTRY_BYTES + len(self.prefix)
 
+    @abstractmethod
     def varying(self, view: memoryview, start: int, end: int) -> Any:
         """Return the varying part of a request that equals this one in all else, or None. HOT."""
-        raise NotImplementedError
 
 
 class CachedFields(CachedRequest):

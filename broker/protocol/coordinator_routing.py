@@ -38,7 +38,7 @@ _unpack_int32 = struct.Struct(">i").unpack_from
 
 
 class CoordinatorPartitions(NamedTuple):
-    """How many partitions the internal topics have."""
+    """The numbers of partitions of the internal topics."""
 
     groups: int = 4
     transactions: int = 4

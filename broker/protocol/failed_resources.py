@@ -67,7 +67,7 @@ Results = Callable[[Any, Asked], Iterator[Result]]
 
 
 class _Api(NamedTuple):
-    """How to find the results in an API's responses; ``needs_request``: the request is needed as well."""
+    """The results in an API's responses; ``needs_request``: finding them needs the request too."""
 
     results: Results
     transient: frozenset[ErrorCode]

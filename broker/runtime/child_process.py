@@ -103,7 +103,7 @@ class FaultLimit:
 
     @property
     def pause_s(self) -> float:
-        """How long the loop pauses before its next turn: 0 after a turn without a fault and after a first fault."""
+        """The pause before the loop's next turn: 0 after a turn without a fault and after a first fault."""
         return min(0.001 * 2 ** (self._in_a_row - 2), LONGEST_FAULT_PAUSE_S) if self._in_a_row > 1 else 0.0
 
     def __enter__(self) -> None:

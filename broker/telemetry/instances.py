@@ -138,7 +138,7 @@ class Instances:
                 return found
 
     def seen(self, client: ClientFacts, instance_id: bytes, user: str, connection_id: int, now_ns: int) -> Instance:
-        """Return the instance of a request, possibly a new one, with its subscription of now.
+        """Return the instance of a request, created if it is new, with its current subscription.
 
         A changed subscription starts it anew, as in Kafka: its next request is never too early.
         """
@@ -168,7 +168,7 @@ class Instances:
                 self._drop(instance.instance_id)
 
     def drop_oldest_values(self, most_series: int) -> None:
-        """Drop the values of the instances without a request for the longest time, until so many are left."""
+        """Drop the values of the least recently used instances, until at most ``most_series`` remain."""
         for instance in self:
             if self.series_count <= most_series:
                 return

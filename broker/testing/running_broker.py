@@ -195,7 +195,7 @@ class RotundaBroker:
     def consume(self, topic: str, count: int | None = None, *, timeout_s: float = 10.0) -> list[Record]:
         """Return the topic's first records, in the order of each partition.
 
-        Without ``count``: the present ones. With it, wait for so many. Raises RotundaError if there are fewer.
+        Without ``count``: the present ones. With it, wait for that number. Raises RotundaError if there are fewer.
         """
         from rotunda.broker.testing.records import consume  # noqa: PLC0415 - as above
 

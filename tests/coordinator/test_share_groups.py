@@ -7,7 +7,8 @@ import random
 import pytest
 
 from rotunda.broker.protocol.error_codes import ErrorCode
-from tests.support.groups.share_coordinator import GROUP, ShareAnswer, ShareCoordinator, described
+from tests.support.groups.coordinator import HeartbeatAnswer
+from tests.support.groups.share_coordinator import GROUP, ShareCoordinator, described
 
 A, B = (number.to_bytes(16, "big") for number in (1, 2))
 ALL = frozenset(range(4))
@@ -31,11 +32,11 @@ def record_types(coordinator: ShareCoordinator, since: int = 0) -> list[int]:
 
 def test_the_first_response_has_the_assignment(coordinator: ShareCoordinator) -> None:
     """S32, S17: state is initialized before the response; all records of a step are in order."""
-    assert coordinator.join("m1", "a", "b") == ShareAnswer(0, None, "m1", 2, 5000, {A: ALL, B: frozenset({0, 1})})
+    assert coordinator.join("m1", "a", "b") == HeartbeatAnswer(0, None, "m1", 2, 5000, {A: ALL, B: frozenset({0, 1})})
     assert coordinator.states.initialized == [(A, (0, 1, 2, 3), -1), (B, (0, 1), -1)]
     assert record_types(coordinator) == [10, 11, 15, 15, 15, 11, 13, 12, 14]
     written = len(coordinator.committed)
-    assert coordinator.ask("m1", 2) == ShareAnswer(0, None, "m1", 2, 5000)
+    assert coordinator.ask("m1", 2) == HeartbeatAnswer(0, None, "m1", 2, 5000)
     assert len(coordinator.committed) == written
 
 
@@ -55,7 +56,7 @@ def test_a_member_leaves_and_the_last_one_resets_the_assignment(coordinator: Sha
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
     written = len(coordinator.committed)
-    assert coordinator.ask("m1", -1) == ShareAnswer(0, None, "m1", -1)
+    assert coordinator.ask("m1", -1) == HeartbeatAnswer(0, None, "m1", -1)
     assert record_types(coordinator, written) == [-14, -13, -10, 11]
     assert coordinator.ask("m2", 3).assignment == {A: ALL}
     written = len(coordinator.committed)
@@ -148,7 +149,7 @@ def test_an_assignment_stays_for_its_interval() -> None:
 def test_heartbeats_wait_for_an_initialization_and_a_slow_one_comes_later(coordinator: ShareCoordinator) -> None:
     """S31, S32."""
     coordinator.states.is_slow = True
-    answers: list[ShareAnswer] = []
+    answers: list[HeartbeatAnswer] = []
     coordinator.heartbeat(answers.append, "m1", 0, subscribed_topic_names=("b",))
     coordinator.heartbeat(answers.append, "m2", 0, subscribed_topic_names=("b",))
     coordinator.turn()
@@ -162,7 +163,7 @@ def test_heartbeats_wait_for_an_initialization_and_a_slow_one_comes_later(coordi
 
 def test_an_initialization_is_repeated_while_its_owner_starts(coordinator: ShareCoordinator) -> None:
     coordinator.states.errors = [int(ErrorCode.COORDINATOR_NOT_AVAILABLE), int(ErrorCode.NOT_COORDINATOR), 0]
-    answers: list[ShareAnswer] = []
+    answers: list[HeartbeatAnswer] = []
     coordinator.heartbeat(answers.append, "m1", 0, subscribed_topic_names=("b",))
     for _ in range(3):
         coordinator.turn()

@@ -25,7 +25,7 @@ def _are_principals(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AuthorizationSettings:
-    """The settings of authorisation. Only ever part of a BrokerConfig."""
+    """The settings of authorisation. A part of BrokerConfig."""
 
     authorizer_class_name: str = setting(
         Key(

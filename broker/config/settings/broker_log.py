@@ -20,7 +20,7 @@ def _max_bytes_complaint(size: int) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class BrokerLogSettings:
-    """Settings of the file that a broker in the background writes its log to. Only ever part of a BrokerConfig."""
+    """Settings of the file that a broker in the background writes its log to. A part of BrokerConfig."""
 
     broker_log_max_bytes: int = setting(
         Key(

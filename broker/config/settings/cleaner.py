@@ -13,7 +13,7 @@ from rotunda.broker.config.keys import Key, Kind, setting
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class CleanerSettings:
-    """Settings of the cleaner. Only ever part of a BrokerConfig."""
+    """Settings of the cleaner. A part of BrokerConfig."""
 
     log_retention_check_interval_ms: int = setting(
         Key(

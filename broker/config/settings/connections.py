@@ -22,7 +22,7 @@ def _are_overrides(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ConnectionSettings:
-    """Limits of connections. Only ever part of a BrokerConfig."""
+    """Limits of connections. A part of BrokerConfig."""
 
     max_connections: int = setting(
         Key(

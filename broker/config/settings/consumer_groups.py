@@ -27,7 +27,7 @@ def _not_empty(names: tuple[str, ...]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ConsumerGroupSettings:
-    """Settings of KIP-848's consumer groups. Only ever part of a BrokerConfig."""
+    """Settings of KIP-848's consumer groups. A part of BrokerConfig."""
 
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         Key(

@@ -9,7 +9,7 @@ from rotunda.broker.config.keys import Key, Kind, setting
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class FetchSettings:
-    """The size of a Fetch response, and the number of sessions. Only ever part of a BrokerConfig."""
+    """The size of a Fetch response, and the number of sessions. A part of BrokerConfig."""
 
     fetch_max_bytes: int = setting(
         Key(

@@ -13,7 +13,7 @@ from rotunda.broker.config.keys import MAX_INT, ONE_REPLICA, Key, Kind, setting
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GroupSettings:
-    """Settings of consumer groups. Only ever part of a BrokerConfig."""
+    """Settings of consumer groups. A part of BrokerConfig."""
 
     offsets_topic_num_partitions: int = setting(
         Key(

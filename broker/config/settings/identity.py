@@ -18,7 +18,7 @@ def _roles_complaint(roles: tuple[str, ...]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class IdentitySettings:
-    """Settings of one broker's ids and listeners. Only ever part of a BrokerConfig."""
+    """Settings of one broker's ids and listeners. A part of BrokerConfig."""
 
     node_id: int = setting(
         Key(

@@ -29,7 +29,7 @@ def gzip_level_complaint(level: int) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class LogSettings:
-    """Defaults of topic settings. Only ever part of a BrokerConfig."""
+    """Defaults of topic settings. A part of BrokerConfig."""
 
     message_max_bytes: int = setting(
         Key(

@@ -9,7 +9,7 @@ from rotunda.broker.config.keys import Key, Kind, setting
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class MetricsSettings:
-    """Settings of /metrics and of the receiver of client metrics. Only ever part of a BrokerConfig."""
+    """Settings of /metrics and of the receiver of client metrics. A part of BrokerConfig."""
 
     metrics_per_client: bool = setting(
         Key(

@@ -15,7 +15,7 @@ _MOST_WINDOWS = 100
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class QuotaSettings:
-    """Windows of quotas. Only ever part of a BrokerConfig."""
+    """Windows of quotas. A part of BrokerConfig."""
 
     quota_window_num: int = setting(
         Key(

@@ -13,7 +13,7 @@ from rotunda.broker.config.keys import Key, Kind, setting
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class RequestLogSettings:
-    """Settings of the recorder. Only ever part of a BrokerConfig."""
+    """Settings of the recorder. A part of BrokerConfig."""
 
     request_log_enable: bool = setting(
         Key(

@@ -54,7 +54,7 @@ def _url_complaint(url: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class SaslSettings:
-    """How clients authenticate by SASL. Only ever part of a BrokerConfig."""
+    """Settings of authentication by SASL. A part of BrokerConfig."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
         Key(

@@ -1,4 +1,4 @@
-"""The settings of security: of TLS, of SASL, and of authorisation. Only ever part of a BrokerConfig."""
+"""The settings of security: of TLS, of SASL, and of authorisation. A part of BrokerConfig."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def _arena_complaint(size: int) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ServerSettings:
-    """Settings of the broker itself. Only ever part of a BrokerConfig."""
+    """Settings of the broker itself. A part of BrokerConfig."""
 
     log_dir: tuple[str, ...] | None = setting(
         Key(

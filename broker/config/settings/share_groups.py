@@ -33,7 +33,7 @@ def _not_empty(names: tuple[str, ...]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ShareGroupSettings:
-    """Settings of share groups. Only ever part of a BrokerConfig."""
+    """Settings of share groups. A part of BrokerConfig."""
 
     group_share_heartbeat_interval_ms: int = _ms(
         "group.share.heartbeat.interval.ms", 5000, "The heartbeat interval of members."
@@ -161,7 +161,7 @@ class ShareGroupSettings:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ShareCoordinatorSettings:
-    """Settings of `__share_group_state`. Only ever part of a BrokerConfig."""
+    """Settings of `__share_group_state`. A part of BrokerConfig."""
 
     share_coordinator_state_topic_num_partitions: int = setting(
         Key(

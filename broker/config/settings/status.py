@@ -27,7 +27,7 @@ def _token_complaint(token: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StatusSettings:
-    """Settings of the status page. Only ever part of a BrokerConfig."""
+    """Settings of the status page. A part of BrokerConfig."""
 
     status_page_enable: bool = setting(
         Key(

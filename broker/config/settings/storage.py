@@ -13,7 +13,7 @@ from rotunda.broker.config.keys import Key, Kind, setting
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StorageSettings:
-    """The minimum free disk space. Only ever part of a BrokerConfig."""
+    """The minimum free disk space. A part of BrokerConfig."""
 
     storage_free_warn_bytes: int = setting(
         Key(

@@ -59,7 +59,7 @@ def _secret(name: str, doc: str) -> Key:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TlsSettings:
-    """Certificates and rules of listeners that speak TLS. Only ever part of a BrokerConfig."""
+    """Certificates and rules of listeners that speak TLS. A part of BrokerConfig."""
 
     ssl_keystore_type: str = setting(
         _text(

@@ -13,7 +13,7 @@ from rotunda.broker.config.keys import ONE_REPLICA, Key, Kind, setting
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TransactionSettings:
-    """Settings of transactions. Only ever part of a BrokerConfig."""
+    """Settings of transactions. A part of BrokerConfig."""
 
     transaction_max_timeout_ms: int = setting(
         Key(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 #: The partitions by topic id; no topic has an empty set.
 Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
@@ -26,6 +26,11 @@ def assignment_of(topics: Iterable[tuple[bytes, Iterable[int]]]) -> Assignment:
         if both:
             found[topic_id] = both
     return found
+
+
+def recorded_assignment(topics: Iterable[Any]) -> Assignment:
+    """Return the assignment in a record: a list of topics with ``topic_id`` and ``partitions``."""
+    return assignment_of([(each.topic_id, each.partitions) for each in topics])
 
 
 def intersection(left: Assignment, right: Assignment) -> Assignment:

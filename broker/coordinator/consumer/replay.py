@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, assignment_of
+from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, assignment_of, recorded_assignment
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
 from rotunda.broker.coordinator.consumer.member import (
     LEAVE_EPOCH,
@@ -71,7 +71,7 @@ def _apply_target_member(group: ConsumerGroup, key: Any, value: Any) -> None:
     if value is None:
         group.target.pop(key.member_id, None)
     else:
-        group.target[key.member_id] = _assignment(value.topic_partitions)
+        group.target[key.member_id] = recorded_assignment(value.topic_partitions)
 
 
 def _apply_current_assignment(group: ConsumerGroup, key: Any, value: Any) -> None:
@@ -83,8 +83,8 @@ def _apply_current_assignment(group: ConsumerGroup, key: Any, value: Any) -> Non
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=MemberState(value.state),
-            assigned=_assignment(value.assigned_partitions),
-            pending_revocation=_assignment(value.partitions_pending_revocation),
+            assigned=recorded_assignment(value.assigned_partitions),
+            pending_revocation=recorded_assignment(value.partitions_pending_revocation),
             assigned_since=_assigned_since(topics, value.member_epoch),
         )
     elif key.member_id in group.members:
@@ -127,10 +127,6 @@ def _assigned_since(topics: Iterable[Any], member_epoch: int) -> tuple[AssignedS
         for epoch, partitions in by_epoch.items():
             found.setdefault(epoch, []).append((topic.topic_id, partitions))
     return tuple(AssignedSince(epoch, assignment_of(found[epoch])) for epoch in sorted(found))
-
-
-def _assignment(topics: Any) -> Assignment:
-    return assignment_of([(each.topic_id, each.partitions) for each in topics])
 
 
 CONSUMER_TABLE: Final = group_table(

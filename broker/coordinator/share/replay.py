@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, assignment_of
+from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, recorded_assignment
 from rotunda.broker.coordinator.group_shard import group_table
 from rotunda.broker.coordinator.share.group import ShareGroup
 from rotunda.broker.coordinator.share.member import JOIN_EPOCH, ShareGroupMember, StatePartitions
@@ -54,7 +54,7 @@ def _apply_target_member(group: ShareGroup, key: Any, value: Any) -> None:
     if value is None:
         group.target.pop(key.member_id, None)
     else:
-        group.target[key.member_id] = _assignment(value.topic_partitions)
+        group.target[key.member_id] = recorded_assignment(value.topic_partitions)
 
 
 def _apply_current_assignment(group: ShareGroup, key: Any, value: Any) -> None:
@@ -63,7 +63,7 @@ def _apply_current_assignment(group: ShareGroup, key: Any, value: Any) -> None:
             _member(group, key.member_id),
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
-            assigned=_assignment(value.assigned_partitions),
+            assigned=recorded_assignment(value.assigned_partitions),
         )
     elif (member := group.members.get(key.member_id)) is not None:
         group.members[key.member_id] = replace(
@@ -80,10 +80,6 @@ def _apply_state_partitions(group: ShareGroup, key: Any, value: Any) -> None:
 
 def _member(group: ShareGroup, member_id: str) -> ShareGroupMember:
     return group.members.get(member_id) or ShareGroupMember(member_id)
-
-
-def _assignment(topics: Any) -> Assignment:
-    return assignment_of([(each.topic_id, each.partitions) for each in topics])
 
 
 def _state_topics(topics: Any) -> dict[bytes, StatePartitions]:

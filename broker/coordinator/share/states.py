@@ -78,7 +78,7 @@ class ShareEnvironment:
 
     @property
     def retry_interval_ms(self) -> int:
-        """How long an initialization may take before it is begun again."""
+        """Time after which an initialization without an outcome is repeated."""
         return max(self.config().group_share_initialize_retry_interval_ms, _LEAST_RETRY_INTERVAL_MS)
 
 

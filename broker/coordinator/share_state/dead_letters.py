@@ -200,7 +200,7 @@ def _encoded(
     originals: Mapping[int, _Original],
     most_bytes: int,
 ) -> Iterator[tuple[BatchBuilder, list[DeadLetter]]]:
-    """Yield batches of at most so many bytes, each with its letters."""
+    """Yield batches of at most ``most_bytes``, each with its letters."""
     batch, written = BatchBuilder(), list[DeadLetter]()
     for letter in letters:
         first = letter.first

@@ -36,7 +36,7 @@ CLIENT = Client("test", "localhost")
 
 
 class HeartbeatAnswer(NamedTuple):
-    """A ConsumerGroupHeartbeat response; ``assignment``: partitions by topic id."""
+    """A ConsumerGroupHeartbeat or ShareGroupHeartbeat response; ``assignment``: partitions by topic id."""
 
     error_code: int = 0
     error_message: str | None = None
@@ -46,10 +46,10 @@ class HeartbeatAnswer(NamedTuple):
     assignment: Mapping[bytes, frozenset[int]] | None = None
 
 
-def heartbeat_answer(response: Mapping[str, Any]) -> HeartbeatAnswer:
+def heartbeat_answer(response: Mapping[str, Any], message: str = "ConsumerGroupHeartbeatResponse") -> HeartbeatAnswer:
     """Return a response of the coordinator, decoded from its bytes."""
-    body = write("ConsumerGroupHeartbeatResponse", 1, response)
-    answer = read("ConsumerGroupHeartbeatResponse", 1, body, 0, len(body))
+    body = write(message, 1, response)
+    answer = read(message, 1, body, 0, len(body))
     topics = None if answer.assignment is None else answer.assignment.topic_partitions
     return HeartbeatAnswer(
         answer.error_code,

@@ -7,7 +7,7 @@ of partitions is a fake, which answers at once or when it is let.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.config.share_group_config import ShareGroupConfig
@@ -26,7 +26,7 @@ from rotunda.broker.protocol.record_reader import iterate_records
 from rotunda.broker.protocol.steps import Steps, finished
 from rotunda.broker.scheduling.timers import Timers
 from tests.support.fakes import FakeClock
-from tests.support.groups.coordinator import FakeTopics
+from tests.support.groups.coordinator import FakeTopics, HeartbeatAnswer, heartbeat_answer
 
 GROUP = "workers"
 CLIENT = Client("test", "/127.0.0.1")
@@ -34,30 +34,8 @@ CLIENT = Client("test", "/127.0.0.1")
 _RECORDS = RecordTable[GroupShard](SHARE_TABLE)
 
 
-class ShareAnswer(NamedTuple):
-    """A ShareGroupHeartbeat response; ``assignment``: partitions by topic id."""
-
-    error_code: int = 0
-    error_message: str | None = None
-    member_id: str | None = None
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    assignment: Mapping[bytes, frozenset[int]] | None = None
-
-
-def share_answer(response: Mapping[str, Any]) -> ShareAnswer:
-    """Return a response of the coordinator, decoded from its bytes."""
-    body = write("ShareGroupHeartbeatResponse", 1, response)
-    answer = read("ShareGroupHeartbeatResponse", 1, body, 0, len(body))
-    topics = None if answer.assignment is None else answer.assignment.topic_partitions
-    return ShareAnswer(
-        answer.error_code,
-        answer.error_message,
-        answer.member_id,
-        answer.member_epoch,
-        answer.heartbeat_interval_ms,
-        None if topics is None else {each.topic_id: frozenset(each.partitions) for each in topics},
-    )
+def _decoded(response: Mapping[str, Any]) -> HeartbeatAnswer:
+    return heartbeat_answer(response, "ShareGroupHeartbeatResponse")
 
 
 class FakeStates:
@@ -151,29 +129,29 @@ class ShareCoordinator:
             shard.replay(*record, -1)
         return described(shard)
 
-    def heartbeat(self, answer: Callable[[ShareAnswer], None], member_id: str, epoch: int, **fields: Any) -> None:
+    def heartbeat(self, answer: Callable[[HeartbeatAnswer], None], member_id: str, epoch: int, **fields: Any) -> None:
         """Process a heartbeat, as the handler does."""
         said = {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch, **fields}
         body = write("ShareGroupHeartbeatRequest", 1, said)
         request = read("ShareGroupHeartbeatRequest", 1, body, 0, len(body))
         response = self.protocol.try_steady_heartbeat(self.shard, request, CLIENT)
         if response is not None:
-            answer(share_answer(response))
+            answer(_decoded(response))
             return
         try:
             validate(request)
-            self.protocol.share_heartbeat(self.shard, request, CLIENT, lambda each: answer(share_answer(each)))
+            self.protocol.share_heartbeat(self.shard, request, CLIENT, lambda each: answer(_decoded(each)))
         except ApiError as error:
-            answer(ShareAnswer(error.code, error.message))
+            answer(HeartbeatAnswer(error.code, error.message))
 
-    def ask(self, member_id: str, epoch: int, **fields: Any) -> ShareAnswer:
+    def ask(self, member_id: str, epoch: int, **fields: Any) -> HeartbeatAnswer:
         """Process a heartbeat and commit its records; return the response."""
-        answers: list[ShareAnswer] = []
+        answers: list[HeartbeatAnswer] = []
         self.heartbeat(answers.append, member_id, epoch, **fields)
         self.turn()
         return answers[0]
 
-    def join(self, member_id: str, *topics: str, **fields: Any) -> ShareAnswer:
+    def join(self, member_id: str, *topics: str, **fields: Any) -> HeartbeatAnswer:
         """Have a member join that subscribes to topics."""
         return self.ask(member_id, 0, subscribed_topic_names=topics, **fields)
 

@@ -37,7 +37,7 @@ class Settings(Protocol):
 
     @property
     def certificate_readings(self) -> int:
-        """How often a reload of the certificate files was requested."""
+        """Number of requests to reload the certificate files."""
 
     def refresh(self, *, at_once: bool) -> bool:
         """Apply changed settings; return whether any have changed."""
