@@ -24,6 +24,16 @@ def quoted(name: str) -> str:
     return f'"{printable(escaped)}"'
 
 
+def byte_size(value: float | None) -> str:
+    """Return a number of bytes with its unit, a dash for an unknown one."""
+    if value is None:
+        return _UNKNOWN
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
 def aligned(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
     """Return the lines of a table: numbers to the right, text to the left, a dash for unknown values.
 

@@ -11,7 +11,7 @@ from rotunda.broker.cli.config import assignment
 from rotunda.broker.client.admin import topics
 from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.errors import UsageError
-from rotunda.broker.text_table import aligned, printable
+from rotunda.broker.text_table import aligned, byte_size, printable
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
@@ -47,7 +47,7 @@ def _list(parsed: argparse.Namespace, _: _Configs, client: BlockingClient) -> No
     if parsed.json:
         print(json.dumps([topic._asdict() for topic in listed], indent=1))
     elif listed:
-        rows = [(printable(each.name), each.partitions, each.records, _size(each.size_bytes)) for each in listed]
+        rows = [(printable(each.name), each.partitions, each.records, byte_size(each.size_bytes)) for each in listed]
         print("\n".join(aligned(("TOPIC", "PARTITIONS", "RECORDS", "SIZE"), rows)))
 
 
@@ -86,17 +86,6 @@ def _alter(parsed: argparse.Namespace, configs: _Configs, client: BlockingClient
     print(f"altered topic {parsed.name}")
     for name, old, new in changes:
         print(f"  {printable(name)}: {_value(old)} -> {_value(new)}" + (" (as before)" if old == new else ""))
-
-
-def _size(size_bytes: int | None) -> str | None:
-    if size_bytes is None:
-        return None
-    size = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
 
 
 def _value(value: str | int | None) -> str:

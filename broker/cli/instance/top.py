@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rotunda.broker.cli.instance.status import run_path
 from rotunda.broker.errors import BootFailed
 from rotunda.broker.runtime import run_dir
-from rotunda.broker.text_table import printable
+from rotunda.broker.text_table import byte_size, printable
 from rotunda.shm.segment import SegmentError
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def _screen(now: Snapshot) -> RenderableType:
     totals = now.totals
     line = (
         f"{_count(totals.requests_per_s)} requests/s  {_count(totals.records_per_s)} records/s  "
-        f"in {_size(totals.bytes_in_per_s)}/s  out {_size(totals.bytes_out_per_s)}/s  "
-        f"{totals.connections} connections  {totals.topics} topics  log {_size(totals.log_bytes)}"
+        f"in {byte_size(totals.bytes_in_per_s)}/s  out {byte_size(totals.bytes_out_per_s)}/s  "
+        f"{totals.connections} connections  {totals.topics} topics  log {byte_size(totals.log_bytes)}"
     )
     parts: list[RenderableType] = [
         head,
@@ -165,7 +165,7 @@ def _processes(now: Snapshot) -> Table:
         state = "[bold red]hangs[/]" if hangs(each) else state
         rows.append(
             (name, str(each.pid), state, _bar(idle.get(key)), _count(rates.get(key)), _count(waiting.get(key)),
-             _percent(each.cpu), _size(each.pss_bytes), str(each.restarts), escape(printable(each.last_words)))
+             _percent(each.cpu), byte_size(each.pss_bytes), str(each.restarts), escape(printable(each.last_words)))
         )  # fmt: skip
     titles = ("process", ">pid", "state", "busy", ">req/s", ">waits", ">cpu", ">memory", ">died", "last words")
     return _table(titles, rows)
@@ -193,8 +193,8 @@ def _apis(now: Snapshot) -> Table:
 
 def _topics(now: Snapshot) -> Table:
     rows = [
-        (printable(each.name), str(len(each.partitions)), _count(each.records), _size(each.size_bytes),
-         _count(each.records_per_s), _size(each.bytes_in_per_s), _size(each.bytes_out_per_s))
+        (printable(each.name), str(len(each.partitions)), _count(each.records), byte_size(each.size_bytes),
+         _count(each.records_per_s), byte_size(each.bytes_in_per_s), byte_size(each.bytes_out_per_s))
         for each in sorted(now.topics, key=lambda topic: -(topic.bytes_in_per_s or 0))[:_MOST_ROWS]
     ]  # fmt: skip
     return _table(("topic", ">partitions", ">records", ">on disk", ">records/s", ">in/s", ">out/s"), rows)
@@ -246,15 +246,6 @@ def _count(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.1f}" if 0 < value < 10 and value != int(value) else f"{value:,.0f}"
-
-
-def _size(value: float | None) -> str:
-    if value is None:
-        return "-"
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value:.0f} B"
 
 
 def _percent(value: float | None) -> str:
