@@ -66,7 +66,10 @@ BROKER = "broker"
 
 
 class EntityKind(enum.StrEnum):
-    """The kinds of entities."""
+    """The kinds of entities, in the order in which processes apply them: ACLs last, and in force at once.
+
+    A file of a newer version may have other kinds, which have no effect.
+    """
 
     GROUP = "group"
     CLIENT_METRICS = "client-metrics"
@@ -74,10 +77,6 @@ class EntityKind(enum.StrEnum):
     FEATURE = "feature"
     USER_CREDENTIAL = "user-credential"
     ACL = "acl"
-
-
-#: A file of a newer version may have other kinds, which have no effect.
-_KINDS = frozenset(EntityKind)
 
 
 def ensure_schema(connection: sqlite3.Connection) -> None:
@@ -186,10 +185,11 @@ def _record_kind(connection: sqlite3.Connection, change: int, kind: EntityKind) 
 
 def read_entities(connection: sqlite3.Connection, since: int) -> Steps[dict[EntityKind, Entities]]:
     """Return in steps all entities of each kind that has changed after change ``since``."""
-    changed = connection.execute("SELECT kind FROM entity_changes WHERE change > ?", (since,))
+    changed = _texts(connection.execute("SELECT kind FROM entity_changes WHERE change > ?", (since,)))
     found: dict[EntityKind, Entities] = {}
-    for kind in _KINDS.intersection(_texts(changed)):
-        found[EntityKind(kind)] = yield from _read_kind(connection, kind)
+    for kind in EntityKind:
+        if kind in changed:
+            found[kind] = yield from _read_kind(connection, kind)
     return found
 
 
@@ -210,7 +210,7 @@ def read_changed_entities(connection: sqlite3.Connection, since: int) -> Steps[M
             if key is not None:
                 values[key] = value
         yield
-    return {EntityKind(kind): entities for kind, entities in found.items() if kind in _KINDS}
+    return {kind: found[kind] for kind in EntityKind if kind in found}
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
