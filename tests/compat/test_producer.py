@@ -1,6 +1,6 @@
 """Our producer on both brokers: every codec at once, read back by the Java consumer, while processes are killed.
 
-Of ours each process dies in turn, while records are sent and while Java reads them; Apache Kafka 4.3 dies while they
+Of ours each process dies in turn, while records are sent and while Java reads them; Apache Kafka dies while they
 are sent. The next test with these brokers is `test_producer_transactions`.
 """
 

@@ -25,7 +25,7 @@ from rotunda.broker.protocol.messages.produce import (
 )
 from rotunda.broker.protocol.records import read_header
 from tests.client.simulation.coordinator import Coordinator
-from tests.client.simulation.partition_log import PartitionLog
+from tests.client.simulation.partition_log import Appended, PartitionLog
 
 FIRST_IMPLICIT = 12
 """The first version of Produce that adds its partitions to the transaction."""
@@ -249,9 +249,9 @@ class Cluster:
                 place = part.topic_name, part.topic_id, part.partition
                 answers.append(PartResponse(*place, *self.outcome[3:]))
                 continue
-            error, base = self._append(node_id, header, request, partition, records)
+            appended = self._append(node_id, header, request, partition, records)
             start = self.logs[partition].start
-            answers.append(PartResponse(part.topic_name, part.topic_id, part.partition, error, base, -1, start))
+            answers.append(PartResponse(part.topic_name, part.topic_id, part.partition, *appended, start))
         if request.acks == 0:
             return None
         return encode_produce_response(header.api_version, header.correlation_id, self.throttle_ms, answers)
@@ -276,18 +276,18 @@ class Cluster:
         request: ProduceRequest,
         partition: TopicPartition,
         records: memoryview,
-    ) -> tuple[int, int]:
+    ) -> Appended:
         if self.leaders[partition][0] != node_id:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+            return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if len(records) > self.config.largest_batch:
-            return ErrorCode.MESSAGE_TOO_LARGE, -1
+            return Appended(ErrorCode.MESSAGE_TOO_LARGE)
         refusal = self._not_in_transaction(header.api_version, request.transactional_id, partition, records)
         if refusal:
-            return refusal, -1
-        error, base = ErrorCode.NOT_ENOUGH_REPLICAS, -1
+            return Appended(refusal)
+        appended = Appended(ErrorCode.NOT_ENOUGH_REPLICAS)
         mishap = self.chance.random() < self.append_errors
         if not mishap or self.chance.random() < 0.5:
-            error, base = self.logs[partition].append(records)
-            if mishap and not error:
-                error, base = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1
-        return error, base
+            appended = self.logs[partition].append(records)
+            if mishap and not appended.error:
+                appended = Appended(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return appended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.record_reader import iterate_records
@@ -36,6 +37,14 @@ class Stored:
     outcome: bool | None = None
 
 
+class Appended(NamedTuple):
+    """A partition's part of a Produce response."""
+
+    error: int
+    base_offset: int = -1
+    append_time_ms: int = -1
+
+
 class PartitionLog:
     """The log; it survives its leaders."""
 
@@ -47,8 +56,8 @@ class PartitionLog:
         self.answer_to_unknown: int = ErrorCode.NONE
         """To a producer that is not known, for any sequence but 0: it is taken as it comes."""
 
-    def append(self, records: memoryview) -> tuple[int, int]:
-        """Return an error and a base offset: for a repeated batch that of the first time."""
+    def append(self, records: memoryview) -> Appended:
+        """Append a batch; the result of a repeated one has the first time's offset, and the batch's largest time."""
         head = read_header(records)
         assert head is not None
         assert crc_ok(records, head)
@@ -57,7 +66,7 @@ class PartitionLog:
         if head.producer_id >= 0:
             error, known = self._judge(head.producer_id, head.producer_epoch, head.base_sequence, len(values))
             if error or known is not None:
-                return error, -1 if known is None else known
+                return Appended(error) if known is None else Appended(error, known, head.max_timestamp)
             entry = self.producers.get(head.producer_id)
             if entry is None or entry.epoch != head.producer_epoch:
                 opened = entry.open_since if entry is not None else None
@@ -67,7 +76,7 @@ class PartitionLog:
                 entry.open_since = base
         self.batches.append(Stored(base, head.producer_id, values, head.is_transactional))
         self.end += len(values)
-        return ErrorCode.NONE, base
+        return Appended(ErrorCode.NONE, base)
 
     def _judge(self, producer_id: int, epoch: int, sequence: int, count: int) -> tuple[int, int | None]:
         entry = self.producers.get(producer_id)

@@ -45,11 +45,16 @@ class Sent:
     settled_ms: float | None = None
     error: KafkaError | None = None
     offset: int = -1
+    sent_ms: int = -1
+    """Its timestamp."""
+    timestamp_ms: int = -1
+    """The one reported with its outcome."""
     times_settled: int = 0
 
     def settle(self, clock: SimulatedClock, metadata: RecordMetadata, error: KafkaError | None) -> None:
         self.times_settled += 1
-        self.settled_ms, self.error, self.offset = clock.now_ms, error, metadata.offset
+        self.settled_ms, self.error = clock.now_ms, error
+        self.offset, self.timestamp_ms = metadata.offset, metadata.timestamp_ms
 
 
 @dataclass
@@ -241,10 +246,10 @@ class Rig:
         record = Sent(value, partition, self.clock.now_ms)
         callback = partial(record.settle, self.clock)
         while True:
-            now_ms = self.clock.now_ms
+            now_ms, record.sent_ms = self.clock.now_ms, self.clock.wall_ms()
             try:
                 appended = self.accumulator.append(
-                    "events", partition, self.clock.wall_ms(), None, value, NO_HEADERS, callback, 0, now_ms, cluster
+                    "events", partition, record.sent_ms, None, value, NO_HEADERS, callback, 0, now_ms, cluster
                 )
                 break
             except BufferExhausted:

@@ -78,6 +78,7 @@ def check_once_and_in_order(rig: Rig) -> None:
         for record in own:
             if record.error is None:
                 assert record.value in written, record
+                assert record.timestamp_ms == record.sent_ms, record
                 if record.offset >= 0:
                     assert log.value_at(record.offset) == record.value, record
 

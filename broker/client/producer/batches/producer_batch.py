@@ -238,10 +238,10 @@ class ProducerBatch(ProduceResult):
     """Records of one partition. `size_bytes` is the memory granted by the buffer pool."""
 
     __slots__ = (
-        "_alike", "_base_timestamp_ms", "_compression", "_lane", "_leader_attempts", "_max_timestamp_ms", "_wire",
-        "_wire_producer", "attempts", "backoff_ms", "base_sequence", "buffer", "created_ms", "current_leader_epoch",
-        "drained_ms", "in_retry", "is_closed", "is_transactional", "lane_counted_bytes", "last_attempt_ms",
-        "limit_bytes", "pooled_bytes", "producer_epoch", "producer_id", "record_count",
+        "_alike", "_base_timestamp_ms", "_compression", "_lane", "_leader_attempts", "_wire", "_wire_producer",
+        "attempts", "backoff_ms", "base_sequence", "buffer", "created_ms", "current_leader_epoch", "drained_ms",
+        "in_retry", "is_closed", "is_transactional", "lane_counted_bytes", "last_attempt_ms", "limit_bytes",
+        "max_timestamp_ms", "pooled_bytes", "producer_epoch", "producer_id", "record_count",
     )  # fmt: skip
 
     def __init__(
@@ -267,7 +267,7 @@ class ProducerBatch(ProduceResult):
         self.producer_id = self.producer_epoch = -1
         self.base_sequence = NO_SEQUENCE
         self._compression = compression
-        self._base_timestamp_ms = self._max_timestamp_ms = NO_TIMESTAMP
+        self._base_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP
         self._wire: bytearray | None = None
         self._wire_producer: tuple[int, int, int] | None = None
 
@@ -291,7 +291,7 @@ class ProducerBatch(ProduceResult):
             return None
         self.buffer += record
         self.record_count = count + 1
-        self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
+        self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
         place = (self, timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value))
         future = RecordFuture((place, count))
         if callback is not None:
@@ -301,7 +301,7 @@ class ProducerBatch(ProduceResult):
     def _timestamp_delta(self, timestamp_ms: int) -> int:
         """Return the timestamp delta of a record; the first record sets the batch's base timestamp."""
         if not self.record_count:
-            self._base_timestamp_ms = self._max_timestamp_ms = timestamp_ms
+            self._base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
         return timestamp_ms - self._base_timestamp_ms
 
     def open_lane(self, most_bytes: int, clock: Clock) -> Lane:
@@ -381,7 +381,7 @@ class ProducerBatch(ProduceResult):
             pieces.append(NO_HEADERS)
             self.buffer[start:] = b"".join(pieces)
             self.record_count = first + records
-            self._max_timestamp_ms = max(self._max_timestamp_ms, time_ms)
+            self.max_timestamp_ms = max(self.max_timestamp_ms, time_ms)
             pieces.clear()
 
     def close_for_appends(self) -> None:
@@ -450,7 +450,7 @@ class ProducerBatch(ProduceResult):
             if self._wire_producer is not None:
                 self._wire = bytearray(self._wire)  # an earlier request may still be in flight
             attributes = codec | (TRANSACTIONAL_BIT if self.is_transactional else 0)
-            times_ms = (self._base_timestamp_ms, self._max_timestamp_ms)
+            times_ms = (self._base_timestamp_ms, self.max_timestamp_ms)
             fill_batch_head(self._wire, attributes, self.record_count, times_ms, producer)
             self._wire_producer = producer
         return memoryview(self._wire)

@@ -24,7 +24,7 @@ from rotunda.broker.client.errors import (
 from rotunda.broker.client.network.metadata import LeaderIdAndEpoch, ProducerMetadata
 from rotunda.broker.client.network.requests import ClientResponse
 from rotunda.broker.client.network.snapshot import Node
-from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.client.producer.batches.producer_batch import NO_TIMESTAMP, ProducerBatch
 from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.produce_requests import Outcome
 from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
@@ -210,7 +210,11 @@ class ProduceResponses:
     def _succeed(self, batch: ProducerBatch, outcome: Outcome) -> None:
         if self._transactions is not None:
             self._transactions.handle_completed_batch(batch, outcome)
-        if batch.done(outcome.base_offset, outcome.log_append_time_ms):
+        append_time_ms = outcome.log_append_time_ms
+        if batch.in_retry and append_time_ms == batch.max_timestamp_ms:
+            # Kafka answers a batch that it has already appended with the batch's largest timestamp (G26).
+            append_time_ms = NO_TIMESTAMP
+        if batch.done(outcome.base_offset, append_time_ms):
             self._remove(batch)
 
     def _split(self, batch: ProducerBatch) -> None:
