@@ -6,10 +6,10 @@
 #include "fields.h"
 
 #define CHANNEL_FIELDS(FIELD)                                                                                          \
-    FIELD(answered) FIELD(asked_again) FIELD(authenticator) FIELD(client) FIELD(client_prefix) FIELD(closing)          \
-    FIELD(connection_id) FIELD(fd) FIELD(former_clients) FIELD(held) FIELD(inbox) FIELD(kept_bytes)                    \
-    FIELD(listener) FIELD(muted) FIELD(next_answer) FIELD(next_sequence) FIELD(out) FIELD(read_bytes)                  \
-    FIELD(recv) FIELD(repeatable) FIELD(session) FIELD(tls) FIELD(unsent)
+    FIELD(authenticator) FIELD(client) FIELD(client_prefix) FIELD(closing) FIELD(completions) FIELD(connection_id)     \
+    FIELD(fd) FIELD(former_clients) FIELD(held) FIELD(inbox) FIELD(kept_bytes) FIELD(listener) FIELD(muted)            \
+    FIELD(next_response) FIELD(next_sequence) FIELD(out) FIELD(read_bytes) FIELD(recv) FIELD(repeatable)               \
+    FIELD(resend_count) FIELD(session) FIELD(tls) FIELD(unsent)
 
 enum { CHANNEL_FIELDS(FIELD_INDEX) CHANNEL_FIELD_COUNT };
 

@@ -215,7 +215,7 @@ static int send_frame(FrameReceiver *self, Fields *channel, const RequestFrame *
 /* Mutes a channel with as many requests in flight as are allowed. Twin: RequestReader._try_send. */
 static bool mute_if_enough(const FrameReceiver *self, Fields *channel)
 {
-    long long in_flight = number_in(channel, next_sequence_FIELD) - number_in(channel, next_answer_FIELD);
+    long long in_flight = number_in(channel, next_sequence_FIELD) - number_in(channel, next_response_FIELD);
     return in_flight < self->pipeline_max
         || put_in(channel, muted_FIELD, PyNumber_Or(channel->slots[muted_FIELD], self->slots[pipeline_cause_FIELD]));
 }

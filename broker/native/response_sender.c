@@ -38,7 +38,7 @@ enum { SEND_FLAGS = MSG_NOSIGNAL | MSG_DONTWAIT, NOBODY = -1 };
  * is the place of the connection's next response. */
 typedef struct {
     Fields *channel;
-    PyObject *answered, *file;
+    PyObject *completion, *file;
     const uint8_t *bytes;
     int64_t size, head, position, length;
     int file_fd, next;
@@ -105,12 +105,12 @@ static bool is_common(const Fields *channel, const ResponseEnvelope *envelope, i
 {
     int64_t most = frame_size - (int64_t)sizeof *envelope;
     if (envelope->kind || envelope->range_count < 0 || envelope->range_count > 1 || envelope->size <= 0
-        || envelope->size > most || number_in(channel, next_answer_FIELD) != envelope->sequence)
+        || envelope->size > most || number_in(channel, next_response_FIELD) != envelope->sequence)
         return false;
     return has_none(channel, tls_FIELD) && !has_none(channel, client_FIELD) && is_empty(channel, muted_FIELD)
         && is_empty(channel, held_FIELD) && is_empty(channel, closing_FIELD) && is_empty(channel, former_clients_FIELD)
         && (has_more
-            || (is_empty(channel, out_FIELD) && is_empty(channel, unsent_FIELD) && is_empty(channel, answered_FIELD)))
+            || (is_empty(channel, out_FIELD) && is_empty(channel, unsent_FIELD) && is_empty(channel, completions_FIELD)))
         && number_in(channel, kept_bytes_FIELD) <= OWN_BYTES;
 }
 
@@ -169,17 +169,17 @@ static bool add_response(
         return false;
     self->responses = larger;
     Fields *channel = response->channel;
-    PyObject *answered
+    PyObject *completion
         = Py_BuildValue("y#O", (const char *)envelope->facts, (Py_ssize_t)sizeof envelope->facts, now_ns);
-    if (answered == NULL || !drop_copy(channel, envelope->sequence)
-        || !put_in(channel, next_answer_FIELD, PyLong_FromLongLong(envelope->sequence + 1))
-        || (response->file && !put_in(channel, asked_again_FIELD, PyLong_FromLong(0)))) {
-        Py_XDECREF(answered);
+    if (completion == NULL || !drop_copy(channel, envelope->sequence)
+        || !put_in(channel, next_response_FIELD, PyLong_FromLongLong(envelope->sequence + 1))
+        || (response->file && !put_in(channel, resend_count_FIELD, PyLong_FromLong(0)))) {
+        Py_XDECREF(completion);
         return false;
     }
     Py_INCREF((PyObject *)channel);
     larger[self->count] = *response;
-    larger[self->count].answered = answered;
+    larger[self->count].completion = completion;
     larger[self->count].next = NOBODY;
     larger[self->count].is_first = reading->last == NOBODY;
     if (reading->last != NOBODY)
@@ -196,7 +196,7 @@ static bool attach_rest(ResponseSender *self, Response *first, int64_t sent, PyO
     bool done = parts != NULL;
     for (Response *each = first; done; each = &self->responses[each->next]) {
         PyObject *part = Py_BuildValue("y#LOLLO", (const char *)each->bytes, (Py_ssize_t)each->size, (long long)each->head,
-            each->file ? each->file : Py_None, (long long)each->position, (long long)each->length, each->answered);
+            each->file ? each->file : Py_None, (long long)each->position, (long long)each->length, each->completion);
         done = part != NULL && PyList_Append(parts, part) == 0;
         Py_XDECREF(part);
         if (each->next == NOBODY)
@@ -338,7 +338,7 @@ static bool add_rows(const ResponseSender *self, const Response *first, PyObject
     long count = 0;
     const Response *each = first;
     while (each != NULL) {
-        if (PyList_Append(self->slots[rows_FIELD], each->answered) < 0)
+        if (PyList_Append(self->slots[rows_FIELD], each->completion) < 0)
             return false;
         count++;
         each = each->next == NOBODY ? NULL : &self->responses[each->next];
@@ -356,7 +356,7 @@ static bool add_rows(const ResponseSender *self, const Response *first, PyObject
 static bool finish_each(const ResponseSender *self, const Response *first, PyObject *finish, PyObject *end_ns)
 {
     for (const Response *each = first;; each = &self->responses[each->next]) {
-        PyObject *done = PyObject_CallFunctionObjArgs(finish, each->channel, each->answered, end_ns, NULL);
+        PyObject *done = PyObject_CallFunctionObjArgs(finish, each->channel, each->completion, end_ns, NULL);
         Py_XDECREF(done);
         if (done == NULL || each->next == NOBODY)
             return done != NULL;
@@ -413,7 +413,7 @@ static void clear_responses(ResponseSender *self)
             self->by_fd[fd].last = NOBODY;
         PyErr_Clear();
         Py_DECREF((PyObject *)each->channel);
-        Py_DECREF(each->answered);
+        Py_DECREF(each->completion);
         Py_XDECREF(each->file);
     }
     self->count = 0;

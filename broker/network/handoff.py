@@ -180,7 +180,7 @@ class HandoffReceiver:
             if kind == _CLOSE_EXCESS:
                 self.order = CloseOrder(number, _LEFT.unpack(address)[0], listener)
             elif kind == _ASK_CENSUS:
-                self._answer_reconciliation(number)
+                self._send_reconciliation(number)
             elif received.fd < 0:
                 self._lost.append(number)
             else:
@@ -218,7 +218,7 @@ class HandoffReceiver:
                 self._outbox.put(_UP.pack(kind, 1, len(chunk), 0) + packed)
             serials.clear()
 
-    def _answer_reconciliation(self, token: int) -> None:
+    def _send_reconciliation(self, token: int) -> None:
         # Serials noted but unsent must precede the reconciliation: after it they would refer to settled serials.
         self._pack_reports()
         entries = [_RECONCILIATION_ENTRY.pack(serial, where, 0, host) for serial, (where, host) in self._open.items()]

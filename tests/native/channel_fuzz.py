@@ -143,14 +143,14 @@ class Side:
         wire = b""
         with suppress(BlockingIOError):
             wire = self.client.recv(1 << 20)
-        return wire, self.faults, sorted(finished.answered), self.state()
+        return wire, self.faults, sorted(finished.completions), self.state()
 
     def state(self) -> object:
         channel = self.channel
         counts = self.reader.counts.requests, self.reader.counts.bytes, self.finished.count, self.responses.bytes_taken
         return (
-            channel.next_sequence, channel.next_answer, int(channel.muted), channel.inbox, channel.kept_bytes,
-            channel.read_bytes, channel.repeatable, channel.answered, sorted(channel.held), channel.closing, counts,
+            channel.next_sequence, channel.next_response, int(channel.muted), channel.inbox, channel.kept_bytes,
+            channel.read_bytes, channel.repeatable, channel.completions, sorted(channel.held), channel.closing, counts,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -228,7 +228,7 @@ def any_response(numbers: random.Random, channel: Any) -> tuple[bytes, bytes]:
     """Return a response, mostly to the next request that has none, and of its first bytes what it claims."""
     body = numbers.randbytes(numbers.choice((0, 4, 30, 5000)))
     connection = CONNECTION if numbers.random() < 0.97 else 5
-    sequence = numbers.randrange(channel.next_answer, channel.next_sequence) - numbers.choice((0,) * 20 + (1,))
+    sequence = numbers.randrange(channel.next_response, channel.next_sequence) - numbers.choice((0,) * 20 + (1,))
     kind = numbers.choice((0,) * 9 + (1, 16))
     envelope = [0] * (len(RESPONSE.unpack(bytes(RESPONSE.size))))
     ranges = numbers.choice((0, 0, 0, 1, 1, 2)) if body else 0

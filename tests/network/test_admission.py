@@ -44,7 +44,7 @@ def test_a16_the_protected_listener_has_its_own_limits_only() -> None:
     for number in range(5):
         assert chosen.arrived(BROKERS, 0) == 0
         assert chosen.has_slot(BROKERS)
-        assert chosen.refusal_ms(BROKERS, HERE, number) == 0
+        assert chosen.rejection_ms(BROKERS, HERE, number) == 0
         open_connections(chosen, BROKERS, 1)
     assert not chosen.has_slot(BROKERS)
     # Ten of the clients' connections are free, independent of other listeners.
@@ -68,8 +68,8 @@ def test_a10_the_longer_wait_of_listener_and_broker() -> None:
 def test_a09_a12_each_address_has_the_rate_of_its_quota_or_the_default() -> None:
     chosen = admitting(address_rate=3, address_rates={THERE: 5})
     for address, free in ((HERE, 30), (THERE, 50), ("::1", 30)):
-        assert [chosen.refusal_ms(CLIENTS, address, 0) for _ in range(free)] == [0] * free
-        assert chosen.refusal_ms(CLIENTS, address, 0) > 0
+        assert [chosen.rejection_ms(CLIENTS, address, 0) for _ in range(free)] == [0] * free
+        assert chosen.rejection_ms(CLIENTS, address, 0) > 0
 
 
 def test_a12_a_refused_connection_was_never_there_for_any_rate() -> None:
@@ -77,24 +77,24 @@ def test_a12_a_refused_connection_was_never_there_for_any_rate() -> None:
     chosen = admitting(rate=6, address_rates={HERE: 5}, listeners=(ListenerLimits(rate=6), ListenerLimits()))
     for number in range(50):
         assert chosen.arrived(CLIENTS, 0) == 0
-        assert chosen.refusal_ms(CLIENTS, HERE, 0) == 0, number
+        assert chosen.rejection_ms(CLIENTS, HERE, 0) == 0, number
     for _ in range(500):
         assert chosen.arrived(CLIENTS, 0) == 0
-        assert chosen.refusal_ms(CLIENTS, HERE, 0) == 200
+        assert chosen.rejection_ms(CLIENTS, HERE, 0) == 200
     for _ in range(10):
         assert chosen.arrived(CLIENTS, 0) == 0
-        assert chosen.refusal_ms(CLIENTS, THERE, 0) == 0
+        assert chosen.rejection_ms(CLIENTS, THERE, 0) == 0
     assert chosen.arrived(CLIENTS, 0) > 0
 
 
 def test_a13_beyond_the_refusal_rate_nothing_of_it_stays_in_any_rate() -> None:
     """Nor in that of its address, which has its full rate as soon as the broker accepts connections again."""
     chosen = admitting(refusal_rate=5, address_rates={THERE: 1})
-    assert [chosen.refusal_ms(CLIENTS, HERE, 0) for _ in range(50)] == [0] * 50
-    assert [chosen.refusal_ms(CLIENTS, THERE, 0) for _ in range(500)] == [200] * 500
+    assert [chosen.rejection_ms(CLIENTS, HERE, 0) for _ in range(50)] == [0] * 50
+    assert [chosen.rejection_ms(CLIENTS, THERE, 0) for _ in range(500)] == [200] * 500
     chosen.limits = chosen.limits._replace(refusal_rate=100)
-    assert [chosen.refusal_ms(CLIENTS, THERE, 0) for _ in range(10)] == [0] * 10
-    assert chosen.refusal_ms(CLIENTS, THERE, 0) > 0
+    assert [chosen.rejection_ms(CLIENTS, THERE, 0) for _ in range(10)] == [0] * 10
+    assert chosen.rejection_ms(CLIENTS, THERE, 0) > 0
 
 
 def test_a14_as_many_as_an_address_may_have_and_no_more() -> None:
@@ -118,8 +118,8 @@ def test_what_is_known_of_addresses_has_an_end(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(admission, "MOST_ADDRESSES", 3)
     chosen = admitting(address_rate=1)
     for number in range(50):
-        chosen.refusal_ms(CLIENTS, f"10.0.0.{number}", 0)
+        chosen.rejection_ms(CLIENTS, f"10.0.0.{number}", 0)
     assert list(chosen._addresses) == ["10.0.0.47", "10.0.0.48", "10.0.0.49"]
     for _ in range(3):
-        chosen.refusal_ms(CLIENTS, HERE, admission.ADDRESS_EXPIRATION_MS)
+        chosen.rejection_ms(CLIENTS, HERE, admission.ADDRESS_EXPIRATION_MS)
     assert list(chosen._addresses) == [HERE]

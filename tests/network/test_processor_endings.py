@@ -10,9 +10,9 @@ import pytest
 
 from rotunda.broker.ipc.response_writer import FileRange
 from rotunda.broker.network.processor.processor import DRAINING_POLL_MS
-from rotunda.broker.network.processor.response_reader import MOST_ASKED_AGAIN
+from rotunda.broker.network.processor.response_reader import MOST_RESENDS
 from rotunda.broker.network.processor.selector import Selector
-from rotunda.broker.network.processor.unwritten_answers import UNREAD_NS
+from rotunda.broker.network.processor.unwritten_responses import UNREAD_NS
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench
 from tests.support.wire_client import request_frame
 
@@ -457,7 +457,7 @@ def test_what_cannot_be_sent_however_often_closes_the_connection(bench: Processo
     client.send(frame(1, api_key=FETCH))
     (request,) = bench.requests(1)
     gone = [FileRange(0, bytes(bench.directory / "gone"), 4711, 0, 7)]
-    for _ in range(MOST_ASKED_AGAIN):
+    for _ in range(MOST_RESENDS):
         bench.targets[0].answer_ranges(request, b"head", gone)
         (request,) = bench.requests(1)
     bench.targets[0].answer_ranges(request, b"head", gone)

@@ -279,7 +279,7 @@ def test_a_produce_of_several_partitions_waits_and_the_next_ones_follow_it() -> 
         direct = [request.correlation_id for request in wire.taken]
         assert sorted(direct) == [1, 2]
         assert wire.channel.muted == MuteCause.ORDER
-        wire.channel.next_answer = 2
+        wire.channel.next_response = 2
         wire.channel.muted &= ~MuteCause.ORDER
         bench.reader.resume(wire.channel)
         bench.sender.publish()

@@ -47,7 +47,7 @@ class Reading:
         ready = responses.read(self.by_id, unexpected)
         for channel, piece, answered in responses.lone:
             channel.out.append(piece)
-            channel.answered.append(answered)
+            channel.completions.append(answered)
             ready[channel.fd] = channel
         responses.lone.clear()
         written = b"".join(
@@ -93,7 +93,7 @@ def test_d10_d11_answers_leave_in_request_order_whoever_gives_them(bench: Proces
     assert not reading.channel.repeatable
     assert reading.channel.in_flight == 0
     assert not reading.channel.held
-    assert len(reading.channel.answered) == count
+    assert len(reading.channel.completions) == count
     reading.close()
 
 
@@ -107,7 +107,7 @@ def test_a_written_response_is_counted_whoever_finishes_its_request(bench: Proce
     ready = responses.read(reading.by_id, unexpected)
     responses.send_lone(ready, partial(finished.add_lone), unexpected)
     responses.release()
-    assert (finished.count, len(finished.answered)) == (1, 1)
+    assert (finished.count, len(finished.completions)) == (1, 1)
     reading.close()
 
 
@@ -129,7 +129,7 @@ def test_d14_the_stamps_of_an_answer_are_kept_until_it_is_written(reading: Readi
     bench.targets[0].responses.send(request, 300, 400, b"answer")
     bench.targets[0].publish()
     reading.read()
-    ((facts, taken),) = reading.channel.answered
+    ((facts, taken),) = reading.channel.completions
     told = dict(zip(FIELDS, REQUEST_ROW.struct.unpack(facts.ljust(REQUEST_ROW.size, b"\0")), strict=True))
     stamps = [told[name] for name in ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns")]
     assert (stamps, told["api_key"], taken) == ([100, 200, 300, 400], 3, bench.clock.monotonic_ns())
@@ -177,7 +177,7 @@ def test_d06_no_answer_on_the_wire_still_counts_as_one(reading: Reading) -> None
     assert reading.read() == b""
     target.no_response(reading.request(0))
     assert reading.read() == b"two"
-    assert reading.channel.next_answer == 3
+    assert reading.channel.next_response == 3
 
 
 def test_d12_closing_waits_for_earlier_answers_and_drops_later_ones(reading: Reading) -> None:
@@ -192,7 +192,7 @@ def test_d12_closing_waits_for_earlier_answers_and_drops_later_ones(reading: Rea
     assert reading.channel.muted & MuteCause.REFUSED
     target.answer(reading.request(3), b"three")
     assert reading.read() == b""
-    assert len(reading.channel.answered) == 3
+    assert len(reading.channel.completions) == 3
     assert [connection for connection, _ in reading.bench.responses.orphans] == [CONNECTION]
 
 
@@ -277,7 +277,7 @@ def test_a_lone_answer_is_written_without_being_attached(bench: ProcessorBench) 
     lone.send()
     assert lone.reading._client.recv(100) == b"answer"
     assert lone.finished == [(channel, bench.clock.monotonic_ns())]
-    assert (lone.ready, channel.out, channel.answered, channel.in_flight) == ({}, [], [], 0)
+    assert (lone.ready, channel.out, channel.completions, channel.in_flight) == ({}, [], [], 0)
     lone.send()
     assert len(lone.finished) == 1, "once"
     lone.reading.close()
@@ -288,7 +288,7 @@ def test_what_a_socket_does_not_take_of_a_lone_answer_goes_the_way_of_all_others
     channel = lone.reading.channel
     channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     lone.send()
-    assert (lone.finished, list(lone.ready.values()), len(channel.answered)) == ([], [channel], 1)
+    assert (lone.finished, list(lone.ready.values()), len(channel.completions)) == ([], [channel], 1)
     received = b""
     while not channel.send_out():
         received += lone.reading._client.recv(1 << 20)
@@ -313,7 +313,7 @@ def test_an_answer_is_lone_only_if_nothing_else_is_to_be_done_for_its_channel(
 ) -> None:
     reading = Reading(bench, 2 if state == "another in flight" else 1)
     if state == "earlier answer unwritten":
-        reading.channel.answered.append((b"facts", 1))
+        reading.channel.completions.append((b"facts", 1))
     elif state == "muted":
         reading.channel.muted = MuteCause.DRAINING
     bench.targets[0].answer(reading.request(0), b"answer")

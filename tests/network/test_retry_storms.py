@@ -230,7 +230,7 @@ def test_d22_the_request_log_says_why_and_the_time_is_nobodys_but_its_own(on: Pr
     failing(on, client, NOT_LEADER)
     held = on.processor._by_id[next(iter(on.processor._by_id))].held
     on.clock.advance_ms(DELAY_MS)
-    [(facts, _)] = [each.answered for each in held.values()]
+    [(facts, _)] = [each.completion for each in held.values()]
     client.receive(len(produced(NOT_LEADER)))
     values = dict(
         zip((field.name for field in REQUEST_ROW.fields), REQUEST_ROW.struct.unpack(facts + bytes(24)), strict=True)

@@ -133,7 +133,7 @@ _REQUESTS = Area(
         Limit(
             what="Delayed responses to clients that fail repeatedly, of each processor; bytes of such a response",
             bounds=(
-                "rotunda.broker.network.processor.throttling.delayed_answers:MOST",
+                "rotunda.broker.network.processor.throttling.delayed_responses:MOST",
                 "rotunda.broker.network.processor.throttling.retry_storms:MOST_BYTES",
             ),
             metrics=("rotunda_processor_answers_held_back", "rotunda_processor_answers_delayed_total"),

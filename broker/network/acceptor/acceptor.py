@@ -229,15 +229,15 @@ class Acceptor:
                 "slots", "%d connections are open (max.connections): further ones wait", self.quotas.total
             )
             return False
-        if not held.judged:
-            held.judged = True
-            delay_ms = self._admission.refusal_ms(state.index, held.address, now_ns // _MS_NS)
+        if not held.rate_checked:
+            held.rate_checked = True
+            delay_ms = self._admission.rejection_ms(state.index, held.address, now_ns // _MS_NS)
             if delay_ms:
                 self._meters.parked(state.index, delay_ms)
                 self._parked.park(held.client, now_ns + delay_ms * _MS_NS, state.index)
                 return True
         if self._admission.is_full(held.address):
-            self._refuse(state, held)
+            self._reject(state, held)
             return True
         return self._hand_over(state, held)
 
@@ -270,9 +270,9 @@ class Acceptor:
             return True
         return False
 
-    def _refuse(self, state: ListenerState, held: Held) -> None:
+    def _reject(self, state: ListenerState, held: Held) -> None:
         held.client.close()
-        self._meters.refused(state.index)
+        self._meters.rejected(state.index)
         self._warnings.warning(
             held.address,
             "closing a connection of %s: %d are open (max.connections.per.ip)",

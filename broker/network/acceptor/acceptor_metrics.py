@@ -22,7 +22,7 @@ class AcceptorMeters:
         self._now_ns = now_ns
         self._accepted = [writer.index("connections_accepted", label) for label in labels]
         self._closed = [writer.index("connections_closed", label) for label in labels]
-        self._refused = [writer.index("connections_refused", label) for label in labels]
+        self._rejected = [writer.index("connections_refused", label) for label in labels]
         self._blocked = [writer.index("blocked_ns", label) for label in labels]
         self._throttled = [writer.index("accept_throttled", label) for label in labels]
         self._throttle_ns = [writer.index("accept_throttle_ns", label) for label in labels]
@@ -40,9 +40,9 @@ class AcceptorMeters:
         """Count a closed connection."""
         self._writer.add(self._closed[listener], 1)
 
-    def refused(self, listener: int) -> None:
+    def rejected(self, listener: int) -> None:
         """Count a connection closed because its address has too many."""
-        self._writer.add(self._refused[listener], 1)
+        self._writer.add(self._rejected[listener], 1)
         self.closed(listener)
 
     def throttled(self, listener: int, delay_ms: int) -> None:

@@ -5,7 +5,7 @@ Runs in the acceptor. Pure decisions over its counts, its rates and the current 
 1. the connection rate of the listener and of the broker: the connection waits (`arrived`, `A10`);
 2. a slot of the listener and of the broker: it waits (`has_slot`, `A08`);
 3. the rate of its address, then the broker's rejection rate: it is closed after a delay and removed from all rates
-   (`refusal_ms`, `A12`, `A13`);
+   (`rejection_ms`, `A12`, `A13`);
 4. the number of connections of its address: it is closed at once (`is_full`, `A14`).
 """
 
@@ -33,7 +33,7 @@ class Admission:
         self.limits = limits
         self._quotas = quotas
         self._windows = windows = limits.windows
-        self._broker, self._refusals = ConnectionRate(windows), ConnectionRate(windows)
+        self._broker, self._rejections = ConnectionRate(windows), ConnectionRate(windows)
         self._listeners = [ConnectionRate(windows) for _ in quotas.by_listener]
         #: By address, longest silent first: its rate, and the time of last use.
         self._addresses: OrderedDict[str, tuple[ConnectionRate, int]] = OrderedDict()
@@ -53,7 +53,7 @@ class Admission:
             return False
         return listener == limits.protected or self._quotas.total < limits.total
 
-    def refusal_ms(self, listener: int, address: str, now_ms: int) -> int:
+    def rejection_ms(self, listener: int, address: str, now_ms: int) -> int:
         """Return the delay in ms before the connection is closed; 0 to accept it. Call once per connection."""
         limits = self.limits
         delay_ms = 0
@@ -63,8 +63,8 @@ class Admission:
             counted.append(self._rate_of(address, now_ms))
             delay_ms = _recorded(counted[0], address_limit, now_ms)
         if not delay_ms and limits.refusal_rate != UNLIMITED and listener != limits.protected:
-            counted.append(self._refusals)
-            delay_ms = _recorded(self._refusals, limits.refusal_rate, now_ms)
+            counted.append(self._rejections)
+            delay_ms = _recorded(self._rejections, limits.refusal_rate, now_ms)
         if delay_ms:
             counted.append(self._listeners[listener])
             if listener != limits.protected:

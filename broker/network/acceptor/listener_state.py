@@ -22,7 +22,7 @@ class Held:
     """Number in the order of arrival."""
     ready_ns: int = 0
     """End of its wait for a connection rate (`A10`)."""
-    judged: bool = False
+    rate_checked: bool = False
     """Whether the rate of its address has been checked: once (`A12`)."""
 
 

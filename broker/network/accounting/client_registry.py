@@ -146,7 +146,7 @@ class ClientRegistry:
         former = channel.client
         assert former is not None  # noqa: S101 - `connected` came first
         # Requests in flight were sent under the old names. A fresh connection has none, and never had any.
-        if channel.next_sequence > channel.next_answer - len(channel.answered):
+        if channel.next_sequence > channel.next_response - len(channel.completions):
             channel.former_clients.append((channel.next_sequence, former))
         else:
             self._retired.append(former)

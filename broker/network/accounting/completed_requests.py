@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rotunda.broker.network.accounting.client_registry import ClientRegistry
     from rotunda.broker.network.accounting.request_log_sender import RequestLogSender
-    from rotunda.broker.network.processor.channel import Answered, Channel
+    from rotunda.broker.network.processor.channel import Channel, Completion
     from rotunda.shm.metrics.process_metrics import MetricsWriter
 
     Rows = NDArray[numpy.void]
@@ -53,10 +53,10 @@ class CompletedRequests:
         self._clients = clients
         self._sender = sender
         #: The rows; compiled code adds to this list and the next too.
-        self.answered: list[Answered] = []
+        self.completions: list[Completion] = []
         #: Place of the client, rows, time of the last byte: three numbers for each run of rows of one client.
         self.runs: list[int] = []
-        self._orphans: list[tuple[int, Answered]] = []
+        self._orphans: list[tuple[int, Completion]] = []
         self._closed: list[tuple[Channel, int, int]] = []
         self._events: list[bytes] = []
 
@@ -66,31 +66,31 @@ class CompletedRequests:
         return {listener for listener, *_ in self._clients.software}
 
     def __len__(self) -> int:
-        return len(self.answered) + len(self._orphans)
+        return len(self.completions) + len(self._orphans)
 
     def add(self, channel: Channel, end_ns: int) -> None:
         """Add the requests whose responses have just been written, and clear the channel's list of them. HOT."""
-        answered = channel.answered
+        completions = channel.completions
         if channel.former_clients:
             self._add_renamed(channel, end_ns)
         elif channel.client is not None:
-            self.runs += (channel.client.place, len(answered), end_ns)
-            self.answered += answered
-        self.count += len(answered)
-        answered.clear()
+            self.runs += (channel.client.place, len(completions), end_ns)
+            self.completions += completions
+        self.count += len(completions)
+        completions.clear()
 
-    def add_lone(self, channel: Channel, answered: Answered, end_ns: int) -> None:
+    def add_lone(self, channel: Channel, completion: Completion, end_ns: int) -> None:
         """Add one request whose response has just been written; the channel has no other. HOT."""
         client = channel.client
         if client is None or channel.former_clients:
-            channel.answered.append(answered)
+            channel.completions.append(completion)
             self.add(channel, end_ns)
             return
         self.runs += (client.place, 1, end_ns)
-        self.answered.append(answered)
+        self.completions.append(completion)
         self.count += 1
 
-    def add_orphans(self, orphans: list[tuple[int, Answered]]) -> None:
+    def add_orphans(self, orphans: list[tuple[int, Completion]]) -> None:
         """Add responses to closed connections, and clear the list of them."""
         self._orphans += orphans
         self.count += len(orphans)
@@ -119,7 +119,7 @@ class CompletedRequests:
     def flush(self, metrics: MetricsWriter) -> None:
         """Aggregate the buffered requests."""
         rows = None
-        if (self.answered or self._orphans) and (self.is_prepared or len(self) >= MOST_WAITING_ROWS):
+        if (self.completions or self._orphans) and (self.is_prepared or len(self) >= MOST_WAITING_ROWS):
             rows = self._take_rows()
             record_requests(rows, self._clients.texts, metrics)
         record_connections(self._clients.software, metrics)
@@ -134,23 +134,23 @@ class CompletedRequests:
     def _add_renamed(self, channel: Channel, end_ns: int) -> None:
         """Divide requests among the names under which they were sent."""
         sequence = channel.first_unfinished
-        for each in channel.answered:
+        for each in channel.completions:
             while channel.former_clients and sequence >= channel.former_clients[0][0]:
                 self._clients.outgrown(channel.former_clients.pop(0)[1])
             client = channel.former_clients[0][1] if channel.former_clients else channel.client
             assert client is not None  # noqa: S101 - it was renamed
             self.runs += (client.place, 1, end_ns)
-            self.answered.append(each)
+            self.completions.append(each)
             sequence += 1
 
     def _take_rows(self) -> Rows:
         """Return the rows as one array of REQUEST_ROWs, adding them to the totals of their connections."""
         import numpy as np  # noqa: PLC0415 - not needed before the first requests are finished
 
-        known = len(self.answered)
-        answered = self.answered + [each for _, each in self._orphans]
-        facts, taken_ns = zip(*answered, strict=True)
-        wide = np.zeros(len(answered), dtype=_PARTS)
+        known = len(self.completions)
+        completions = self.completions + [each for _, each in self._orphans]
+        facts, taken_ns = zip(*completions, strict=True)
+        wide = np.zeros(len(completions), dtype=_PARTS)
         wide["facts"] = np.frombuffer(b"".join(facts), dtype=f"V{_FACTS_BYTES}")
         wide["taken_ns"] = taken_ns
         runs = np.array(self.runs, dtype=np.int64).reshape(-1, 3)
@@ -161,7 +161,7 @@ class CompletedRequests:
         finished: Rows = wide.view(REQUEST_ROW.dtype)
         if known:
             finished["client"][:known] = self._add_up(places, finished[:known])
-        self.answered.clear()
+        self.completions.clear()
         self._orphans = []
         self.runs.clear()
         return finished

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rotunda.broker.network.processor.channel import Answered, Channel
+    from rotunda.broker.network.processor.channel import Channel, Completion
     from rotunda.broker.quotas.quota_manager import QuotaManager
 
-    Finish = Callable[[Channel, Answered, int], None]
+    Finish = Callable[[Channel, Completion, int], None]
 
 
 #: One round in this many is measured. An iteration of the loop has up to four rounds, so the measured one varies.
@@ -41,11 +41,11 @@ class NetworkTime:
             return finish
         quotas, since_ns = self._quotas, self._now_ns()
 
-        def timed(channel: Channel, answered: Answered, end_ns: int) -> None:
+        def timed(channel: Channel, completion: Completion, end_ns: int) -> None:
             nonlocal since_ns
             quotas.charge_time(channel.user, channel.client_prefix, (end_ns - since_ns) * EVERY, end_ns)
             since_ns = end_ns
-            finish(channel, answered, end_ns)
+            finish(channel, completion, end_ns)
 
         return timed
 

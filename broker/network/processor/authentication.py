@@ -156,7 +156,7 @@ class Authentication:
         if step.passes_on:
             return None
         if step.failure is not None:
-            self._fail(channel, authenticator, step.failure, step.answer, now_ns)
+            self._fail(channel, authenticator, step.failure, step.response, now_ns)
         else:
             self._go_on(channel, authenticator, step, now_ns)
         return True
@@ -208,9 +208,9 @@ class Authentication:
             return
         now_ns = self._now_ns()
         while self._failed and self._failed[0][0] <= now_ns:
-            _, channel, answer = self._failed.popleft()
+            _, channel, response = self._failed.popleft()
             if channel.connection_id in open_channels:
-                self._write(channel, answer)
+                self._write(channel, response)
                 self.ended.append((channel, "failed_authentication"))
         while self._waiting and next(iter(self._waiting.values())) <= now_ns:
             channel, _ = self._waiting.popitem(last=False)
@@ -253,10 +253,10 @@ class Authentication:
                     self.clients.authenticated(channel)
             if not authenticator.expires_ns:
                 channel.authenticator = None
-        self._write(channel, step.answer)
+        self._write(channel, step.response)
 
     def _fail(
-        self, channel: Channel, authenticator: Authenticator, failure: Failure, answer: bytes, now_ns: int
+        self, channel: Channel, authenticator: Authenticator, failure: Failure, response: bytes, now_ns: int
     ) -> None:
         if authenticator.is_repeated:
             self.counts.failed_again += 1
@@ -275,12 +275,12 @@ class Authentication:
         self._waiting.pop(channel, None)
         channel.inbox = b""
         channel.muted |= MuteCause.UNAUTHENTICATED
-        self._failed.append((now_ns + self._delay_ns, channel, answer))
+        self._failed.append((now_ns + self._delay_ns, channel, response))
 
-    def _write(self, channel: Channel, answer: bytes) -> None:
-        if not answer:
+    def _write(self, channel: Channel, response: bytes) -> None:
+        if not response:
             return
-        channel.out.append(answer)
+        channel.out.append(response)
         try:
             if not channel.send_out():
                 channel.muted |= MuteCause.OUTPUT

@@ -48,7 +48,7 @@ Envelope = tuple[int, int, int, int, int, bytes]
 
 #: A response until it is written: its facts for the request log, and its time of receipt from the ring, in ns (``D14``,
 #: ``D15``).
-Answered = tuple[bytes, int]
+Completion = tuple[bytes, int]
 
 
 class ReadBlockedByWriteError(BlockingIOError):
@@ -90,13 +90,13 @@ class FileSend(NamedTuple):
 Piece = bytes | memoryview | FileSend
 
 
-class HeldAnswer(NamedTuple):
+class HeldResponse(NamedTuple):
     """A response that arrived before the responses to earlier requests of its connection."""
 
     kind: int
     size: int
     pieces: list[Piece]
-    answered: Answered
+    completion: Completion
 
 
 class LargeReceive:
@@ -121,12 +121,11 @@ class ChannelFields:
     """The attributes of a channel that compiled code reads and writes."""
 
     __slots__ = (
-        "answered",
-        "asked_again",
         "authenticator",
         "client",
         "client_prefix",
         "closing",
+        "completions",
         "connection_id",
         "fd",
         "former_clients",
@@ -135,12 +134,13 @@ class ChannelFields:
         "kept_bytes",
         "listener",
         "muted",
-        "next_answer",
+        "next_response",
         "next_sequence",
         "out",
         "read_bytes",
         "recv",
         "repeatable",
+        "resend_count",
         "session",
         "tls",
         "unsent",
@@ -152,7 +152,7 @@ if not TYPE_CHECKING and compiled is not None:
 
 
 class Channel(ChannelFields):
-    """The state of one connection. Responses are ordered by ``next_answer``, our own sequence numbers (``D11``)."""
+    """The state of one connection. Responses are ordered by ``next_response``, our own sequence numbers (``D11``)."""
 
     __slots__ = (
         "ended_at",
@@ -197,19 +197,19 @@ class Channel(ChannelFields):
         self.large: LargeReceive | None = None
         self.read_bytes = SMALL_READ_BYTES
         self.next_sequence = 0
-        self.next_answer = 0
+        self.next_response = 0
         #: The target of every Produce once one has named several partitions; -1 until then: each is sent to its owner.
         self.produce_target = -1
         self.repeatable: dict[int, Repeatable] = {}
         #: Bytes of the frames in ``repeatable``.
         self.kept_bytes = 0
-        self.held: dict[int, HeldAnswer] = {}
+        self.held: dict[int, HeldResponse] = {}
         self.held_bytes = 0
         self.out: list[Piece] = []
-        #: Responses attached before ``next_answer`` and not yet written completely.
-        self.answered: list[Answered] = []
+        #: Responses attached before ``next_response`` and not yet written completely.
+        self.completions: list[Completion] = []
         #: Consecutive responses that could not be sent and were requested again.
-        self.asked_again = 0
+        self.resend_count = 0
         #: The bytes after the correlation id in a request of this connection, unless its client id has changed.
         self.client_prefix = b""
         #: Client id, software name, software version.
@@ -224,7 +224,7 @@ class Channel(ChannelFields):
         self.interest = 0
         self.last_active_ns = 0
         self.closing = False
-        #: The value of ``next_answer`` when the connection began to close.
+        #: The value of ``next_response`` when the connection began to close.
         self.ended_at = 0
 
     @property
@@ -235,12 +235,12 @@ class Channel(ChannelFields):
     @property
     def in_flight(self) -> int:
         """Number of requests sent to a target, without an attached response yet."""
-        return self.next_sequence - self.next_answer
+        return self.next_sequence - self.next_response
 
     @property
     def first_unfinished(self) -> int:
         """Sequence of the first request without a completely written response."""
-        return (self.ended_at if self.closing else self.next_answer) - len(self.answered)
+        return (self.ended_at if self.closing else self.next_response) - len(self.completions)
 
     def is_drained(self, *, produce_only: bool) -> bool:
         """Return whether all responses are written, except those of requests that may wait long for others.
@@ -255,8 +255,8 @@ class Channel(ChannelFields):
 
     def forget_requests(self) -> None:
         """Stop expecting responses: later ones for this channel are dropped. Drop its kept requests before."""
-        self.ended_at = self.next_answer + len(self.held)
-        self.next_answer = self.next_sequence
+        self.ended_at = self.next_response + len(self.held)
+        self.next_response = self.next_sequence
         self._drop_held()
 
     def send_out(self) -> bool:
@@ -372,7 +372,7 @@ class Channel(ChannelFields):
 
     def _drop_held(self) -> None:
         """Drop early responses; they count as written (``D21``)."""
-        self.answered += [answer.answered for answer in self.held.values()]
+        self.completions += [response.completion for response in self.held.values()]
         self.held.clear()
         self.held_bytes = 0
 

@@ -53,8 +53,8 @@ class MemoryQueue:
         """Return a block for a channel's request of `size` bytes, or None: the channel is queued."""
         waiting = self._waiting[size > self._sender.pool.size]
         # A channel muted for another cause too keeps its position, and blocks no other.
-        in_turn = (each for each in waiting.items() if each[0] is channel or each[0].muted == MuteCause.ARENA)
-        first, since_ns = next(in_turn, (channel, now_ns))
+        eligible = (each for each in waiting.items() if each[0] is channel or each[0].muted == MuteCause.ARENA)
+        first, since_ns = next(eligible, (channel, now_ns))
         block = None
         if first is channel or now_ns - since_ns < PASSED_NS:
             block = self._sender.allocate(size)

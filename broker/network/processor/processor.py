@@ -25,7 +25,7 @@ from rotunda.broker.network.processor.selector import GONE, READ, WRITE, WRITING
 from rotunda.broker.network.processor.sessions import NewSessions
 from rotunda.broker.network.processor.throttling.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from rotunda.broker.network.processor.tls.tls_listeners import TlsListeners
-from rotunda.broker.network.processor.unwritten_answers import UnwrittenAnswers
+from rotunda.broker.network.processor.unwritten_responses import UnwrittenResponses
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Processor:
         self._warnings = RepeatedWarnings(logger, now_ns)
         unsendable = self._responses.unsendable
         self._repeats = Resender(self._reader, self._by_id, unsendable, self._warnings, self._disconnected)
-        self._unwritten, self.tls = UnwrittenAnswers(now_ns), TlsListeners(now_ns)
+        self._unwritten, self.tls = UnwrittenResponses(now_ns), TlsListeners(now_ns)
         self._maintenance = Maintenance(counts[:2], (self._reader, self._responses, self.tls), self._by_id)
         self._new_waiting = self._draining = False
         self._output_max_bytes, self._idle_ns = config.output_max_bytes, config.connections_max_idle_ms * 1_000_000
@@ -185,12 +185,12 @@ class Processor:
                 elif channel.tls is not None and channel.tls.has_pending:
                     self._selector.readable[channel] = None
             except InvalidReceive as error:
-                self._refuse(channel, error)
+                self._reject(channel, error)
             except Exception:
                 self._fault(channel)
         if self._reader.memory.is_short:
             for channel, slow in self._reader.memory.too_slow(self._now_ns()):
-                self._refuse(channel, slow)
+                self._reject(channel, slow)
         self.sender.publish()
 
     def process_completed_sends(self) -> None:
@@ -221,7 +221,7 @@ class Processor:
             self._close(idle, "idle")
             self._handoff.flush()
         for channel, failure in self.tls.late(now_ns):
-            self._refuse(channel, failure)
+            self._reject(channel, failure)
         if now_ns >= self._maintenance.next_ns:
             self._maintenance.look(now_ns)
 
@@ -239,7 +239,7 @@ class Processor:
         self._repeats.add(self._by_id.values(), target, generation)
 
     def drain(self, *, produce_only: bool = False) -> bool:
-        """Stop reading requests; return True once all required responses are written (`UnwrittenAnswers`)."""
+        """Stop reading requests; return True once all required responses are written (`UnwrittenResponses`)."""
         if not self._draining:
             self._draining = self._responses.delayed.is_ending = True
             for channel in self._by_id.values():
@@ -357,7 +357,7 @@ class Processor:
         channel.give_up()
         self._disconnected.append((channel, "fault"))
 
-    def _refuse(self, channel: Channel, error: InvalidReceive) -> None:
+    def _reject(self, channel: Channel, error: InvalidReceive) -> None:
         """Close a connection that violated the protocol, after its earlier requests are answered (``C02``, ``D12``)."""
         self._warnings.warning(f"{channel.peer} {error.kind}", "closing connection %s: %s", channel.name, error)
         channel.inbox = b""
@@ -373,7 +373,7 @@ class Processor:
         try:
             self._reader.resume(channel)
         except InvalidReceive as error:
-            self._refuse(channel, error)
+            self._reject(channel, error)
         except Exception:
             self._fault(channel)
         else:

@@ -54,8 +54,8 @@ class ProcessorMetrics:
         self._page = page
         self._snapshot = snapshot
         self._published_ns = now_ns
-        self._turn_ns = now_ns
-        self._turns = SlowTurns(logger, lambda: self._turn_ns)
+        self._iteration_ns = now_ns
+        self._turns = SlowTurns(logger, lambda: self._iteration_ns)
         self._ready = 0
         self._io_wait_ns = 0
         self._io_ns = 0
@@ -96,13 +96,13 @@ class ProcessorMetrics:
         """
         self._polls += 1
         if arena_short:
-            self._arena_depleted_ns += after_ns - self._turn_ns
-        worked_ns = before_ns - self._turn_ns
+            self._arena_depleted_ns += after_ns - self._iteration_ns
+        worked_ns = before_ns - self._iteration_ns
         self._turns.took(worked_ns, self._ready)
         self._ready = ready
         self._io_ns += worked_ns
         self._io_wait_ns += after_ns - before_ns
-        self._turn_ns = after_ns
+        self._iteration_ns = after_ns
 
     def due(self, now_ns: int) -> bool:
         """Return whether the page is due for an update."""

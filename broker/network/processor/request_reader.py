@@ -242,7 +242,7 @@ class RequestReader:
         channel.next_sequence = sequence = sequence + 1
         channel.read_bytes = SMALL_READ_BYTES
         self.counts.requests += 1
-        if sequence - channel.next_answer >= self._pipeline_max:
+        if sequence - channel.next_response >= self._pipeline_max:
             channel.muted |= MuteCause.PIPELINE
         return True
 

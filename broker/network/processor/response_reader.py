@@ -27,9 +27,9 @@ from rotunda.broker.ipc.request_channel import (
 )
 from rotunda.broker.ipc.segment_file_cache import OpenFile, SegmentFiles
 from rotunda.broker.native import compiled
-from rotunda.broker.network.processor.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
+from rotunda.broker.network.processor.channel import Channel, Completion, Envelope, FileSend, HeldResponse, Piece
 from rotunda.broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
-from rotunda.broker.network.processor.throttling.delayed_answers import DelayedAnswers
+from rotunda.broker.network.processor.throttling.delayed_responses import DelayedResponses
 from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 from rotunda.broker.network.processor.throttling.retry_storms import RetryStorms
 from rotunda.broker.network.processor.throttling.throttled_channels import ThrottledChannels
@@ -65,20 +65,20 @@ Range = tuple[int, int, int, int, int]
 #: First bytes of a request that may be resent after its response: it changes nothing.
 _FETCH = int(ApiKey.FETCH).to_bytes(2, "big")
 #: The most consecutive resends for one connection.
-MOST_ASKED_AGAIN = 3
+MOST_RESENDS = 3
 
 #: Responses read from one ring in one iteration of the loop.
 BATCH = 512
 
 #: A response to the only request in flight on its connection, with the facts to record after writing.
-LoneAnswer = tuple[Channel, memoryview, Answered]
+LoneResponse = tuple[Channel, memoryview, Completion]
 
 #: A response that compiled code has sent in part or not at all: its bytes, how many of them precede a part of a file,
 #: that part as file, position and length, and its facts.
-SentPart = tuple[bytes, int, OpenFile, int, int, Answered]
+SentPart = tuple[bytes, int, OpenFile, int, int, Completion]
 
 #: Records a request whose response has just been written: its channel, its target's facts, and the time in ns.
-Finish = Callable[[Channel, Answered, int], None]
+Finish = Callable[[Channel, Completion, int], None]
 
 #: Closes the connection affected by the current exception; None: it is closed already (``B22``).
 Fault = Callable[["Channel | None"], None]
@@ -106,16 +106,16 @@ class ResponseReader:
         self.grow()
         self._files = SegmentFiles()
         self.throttled = ThrottledChannels()
-        self.delayed = DelayedAnswers()
+        self.delayed = DelayedResponses()
         self.storms = storms
         self._now_ns = now_ns
         self.responses_dropped = 0
         #: Responses received so far, to be written or to closed connections; second responses are not counted.
         self.responses_taken = 0
         #: Of the last `read`: the responses for `send_lone`.
-        self.lone: list[LoneAnswer] = []
+        self.lone: list[LoneResponse] = []
         #: (connection id, response) of closed connections.
-        self.orphans: list[tuple[int, Answered]] = []
+        self.orphans: list[tuple[int, Completion]] = []
         #: (channel, sequence) of requests with an unsendable response, to be resent to their target.
         self.unsendable: deque[tuple[Channel, int]] = deque()
         #: Whether the last `read` left responses, for which no bell will ring.
@@ -130,7 +130,12 @@ class ResponseReader:
         """Have compiled code send the usual responses, and record their requests there."""
         if compiled is not None:
             self._natively = sender = compiled.ResponseSender()
-            sender.clock_ns, sender.rows, sender.runs, sender.left = self._now_ns, finished.answered, finished.runs, []
+            sender.clock_ns, sender.rows, sender.runs, sender.left = (
+                self._now_ns,
+                finished.completions,
+                finished.runs,
+                [],
+            )
             sender.known_file, sender.attach = self._files.known, self._attach_rest
             self._finished, self._add_lone = finished, finished.add_lone
 
@@ -189,7 +194,7 @@ class ResponseReader:
             envelope = _unpack_envelope(view, at)
             connection, sequence, size, ranges, kind, facts = envelope
             channel = find(connection)
-            if channel is None or sequence != channel.next_answer or kind or channel.held:
+            if channel is None or sequence != channel.next_response or kind or channel.held:
                 self._try_attach(channel, at, envelope, now_ns, (ready, fault))
                 continue
             start = at + _ENVELOPE_BYTES
@@ -199,8 +204,8 @@ class ResponseReader:
                 except OSError:
                     self._try_attach(channel, at, envelope, now_ns, (ready, fault))
                     continue
-                channel.asked_again = 0
-            channel.next_answer = next_answer = sequence + 1
+                channel.resend_count = 0
+            channel.next_response = next_response = sequence + 1
             if channel.repeatable:
                 if channel.kept_bytes > OWN_BYTES:
                     self._kept.drop(channel, sequence)
@@ -209,11 +214,11 @@ class ResponseReader:
             bytes_taken += size
             if not ranges:
                 piece = view[start : start + size]
-                if next_answer == channel.next_sequence and not (channel.answered or channel.muted):
+                if next_response == channel.next_sequence and not (channel.completions or channel.muted):
                     lone.append((channel, piece, (facts, now_ns)))
                     continue
                 channel.out.append(piece)
-            channel.answered.append((facts, now_ns))
+            channel.completions.append((facts, now_ns))
             ready[channel.fd] = channel
         self.bytes_taken += bytes_taken
 
@@ -240,7 +245,7 @@ class ResponseReader:
             added = natively.send(None if finish == self._add_lone else finish, fault, ready)
             self._finished.count += added
         lone, self.lone = self.lone, []
-        for channel, piece, answered in lone:
+        for channel, piece, completion in lone:
             try:
                 try:
                     sent = channel.send(piece)
@@ -248,13 +253,13 @@ class ResponseReader:
                     # Its buffer is full, or the connection is closed: the write of the rest will show that.
                     sent = 0
                 if sent == len(piece):
-                    finish(channel, answered, now_ns())
+                    finish(channel, completion, now_ns())
                     continue
             except Exception:
                 fault(channel)
                 continue
             channel.out.append(piece[sent:])
-            channel.answered.append(answered)
+            channel.completions.append(completion)
             ready[channel.fd] = channel
 
     def _attach_rest(self, channel: Channel, parts: list[SentPart], sent: int, ready: dict[int, Channel]) -> None:
@@ -273,7 +278,7 @@ class ResponseReader:
                     pieces.append(memoryview(piece)[sent:])
                     sent = 0
         channel.out[:0] = pieces
-        channel.answered[:0] = [part[-1] for part in parts]
+        channel.completions[:0] = [part[-1] for part in parts]
         ready[channel.fd] = channel
 
     def release(self) -> None:
@@ -303,7 +308,7 @@ class ResponseReader:
     ) -> None:
         """Attach or drop a response: early, with file ranges, closing the connection, or unexpected."""
         connection, sequence, size, ranges, kind, facts = envelope
-        if channel is None or not channel.next_answer <= sequence < channel.next_sequence or sequence in channel.held:
+        if channel is None or not channel.next_response <= sequence < channel.next_sequence or sequence in channel.held:
             self._drop(channel, at, envelope, now_ns)
             return
         if kind & THROTTLED:
@@ -313,7 +318,7 @@ class ResponseReader:
         try:
             pieces = self._parts(at + _ENVELOPE_BYTES, size, ranges)
         except OSError as error:
-            if self._is_asked_again(channel, sequence):
+            if self._resend_if_allowed(channel, sequence):
                 self.responses_taken -= 1
                 return
             logger.warning("closing a connection, its response cannot be sent: %s", error)
@@ -322,20 +327,20 @@ class ResponseReader:
         if kind & FAILED:
             kind -= FAILED
             if self.storms.are_watched and kind == SEND and not ranges and self.delayed.has_room:
-                kind, facts = self._judge(channel, at, envelope, now_ns)
-        if sequence != channel.next_answer or kind & DELAYED:
+                kind, facts = self._delay_if_repeated(channel, at, envelope, now_ns)
+        if sequence != channel.next_response or kind & DELAYED:
             if kind & DELAYED:
                 [struck_ns], [due_ns] = _unpack_int64(facts, _DEQUEUED_NS_AT), _unpack_int64(facts, _COMPLETE_NS_AT)
                 self.delayed.add(connection, sequence, struck_ns, due_ns)
             kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
             held_bytes = sum(p.length if isinstance(p, FileSend) else len(p) for p in kept)
-            channel.held[sequence] = HeldAnswer(kind, held_bytes, kept, (facts, now_ns))
+            channel.held[sequence] = HeldResponse(kind, held_bytes, kept, (facts, now_ns))
             channel.held_bytes += held_bytes
             if channel.held_bytes > self._output_max_bytes:
                 ready[channel.fd] = channel
             return
         channel.out.extend(pieces)
-        self._answered(channel, kind, (facts, now_ns))
+        self._respond(channel, kind, (facts, now_ns))
         self._release_held(channel)
         ready[channel.fd] = channel
 
@@ -352,18 +357,18 @@ class ResponseReader:
             self._files.discard(self._path(path_at, path_bytes), inode)
             path_at += path_bytes
 
-    def _judge(self, channel: Channel, at: int, envelope: Envelope, now_ns: int) -> tuple[int, bytes]:
+    def _delay_if_repeated(self, channel: Channel, at: int, envelope: Envelope, now_ns: int) -> tuple[int, bytes]:
         """Return kind and facts of an error response, which may be delayed for its errors (`D22`)."""
         _, sequence, size, _, _, facts = envelope
         start = at + _ENVELOPE_BYTES
         delay_ns = self.storms.delay_ns(channel, sequence, facts, self._view[start : start + size], now_ns)
         return (DELAYED, _held_back(facts, now_ns + delay_ns)) if delay_ns else (SEND, facts)
 
-    def _answered(self, channel: Channel, kind: int, answered: Answered) -> None:
-        self._kept.drop(channel, channel.next_answer)
-        channel.next_answer += 1
-        channel.asked_again = 0
-        channel.answered.append(answered)
+    def _respond(self, channel: Channel, kind: int, completion: Completion) -> None:
+        self._kept.drop(channel, channel.next_response)
+        channel.next_response += 1
+        channel.resend_count = 0
+        channel.completions.append(completion)
         if kind == CLOSE_CONNECTION:
             # Later requests of the client are neither read nor answered: a response sent now would be matched to this
             # request.
@@ -375,38 +380,38 @@ class ResponseReader:
     def _release_held(self, channel: Channel) -> None:
         """Attach held responses that were waiting for the one just attached."""
         while not channel.closing:
-            answer = channel.held.get(channel.next_answer)
-            if answer is None or answer.kind & DELAYED:
+            response = channel.held.get(channel.next_response)
+            if response is None or response.kind & DELAYED:
                 return
-            del channel.held[channel.next_answer]
-            channel.held_bytes -= answer.size
-            channel.out.extend(answer.pieces)
-            self._answered(channel, answer.kind, answer.answered)
+            del channel.held[channel.next_response]
+            channel.held_bytes -= response.size
+            channel.out.extend(response.pieces)
+            self._respond(channel, response.kind, response.completion)
 
     def _send_delayed(self, by_id: dict[int, Channel], now_ns: int, ready: dict[int, Channel], fault: Fault) -> None:
         """Attach delayed responses that are due, and later ones that waited for them."""
         for connection, sequence in self.delayed.due(now_ns):
             channel = by_id.get(connection)
-            answer = None if channel is None else channel.held.get(sequence)
-            if channel is None or answer is None:
+            response = None if channel is None else channel.held.get(sequence)
+            if channel is None or response is None:
                 continue
             try:
-                facts = answer.answered[0]
+                facts = response.completion[0]
                 if _unpack_int64(facts, _COMPLETE_NS_AT)[0] > now_ns:
                     facts = _complete(facts, now_ns)
-                answered = facts, now_ns
-                channel.held[sequence] = answer._replace(kind=answer.kind - DELAYED, answered=answered)
+                completion = facts, now_ns
+                channel.held[sequence] = response._replace(kind=response.kind - DELAYED, completion=completion)
                 self._release_held(channel)
                 ready[channel.fd] = channel
             except Exception:
                 fault(channel)
 
-    def _is_asked_again(self, channel: Channel, sequence: int) -> bool:
+    def _resend_if_allowed(self, channel: Channel, sequence: int) -> bool:
         """Queue a request for resending if allowed; its client does not notice."""
         _, _, frame = channel.repeatable.get(sequence, (0, 0, b""))
-        if not (is_kept(frame) and frame.startswith(_FETCH)) or channel.asked_again >= MOST_ASKED_AGAIN:
+        if not (is_kept(frame) and frame.startswith(_FETCH)) or channel.resend_count >= MOST_RESENDS:
             return False
-        channel.asked_again += 1
+        channel.resend_count += 1
         self.unsendable.append((channel, sequence))
         return True
 

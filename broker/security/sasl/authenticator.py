@@ -68,7 +68,7 @@ class Step(NamedTuple):
     ``passes_on``: the frame is for a handler. It may be passed to `take` again, if it cannot be sent there at once.
     """
 
-    answer: bytes = b""
+    response: bytes = b""
     passes_on: bool = False
     failure: Failure | None = None
 
@@ -194,8 +194,8 @@ class Authenticator:
         self._bare = version == 0
         offered = self._listener.mechanisms
         if mechanism not in self._listener.servers:
-            answer = _handshake_response(version, header.correlation_id, ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
-            return self._failed(SaslFailed(f"mechanism {mechanism!r} is not enabled, {', '.join(offered)} are"), answer)
+            reply = _handshake_response(version, header.correlation_id, ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
+            return self._failed(SaslFailed(f"mechanism {mechanism!r} is not enabled, {', '.join(offered)} are"), reply)
         if self._previous is not None and self._previous[0] != mechanism:
             self.state = State.OTHER_MECHANISM
         else:
@@ -205,8 +205,8 @@ class Authenticator:
 
     def _token(self, frame: bytes, now_ns: int) -> Step:
         if self._bare:
-            answer, _ = self._respond(frame, now_ns)
-            return Step(_SIZE.pack(len(answer)) + answer)
+            reply, _ = self._respond(frame, now_ns)
+            return Step(_SIZE.pack(len(reply)) + reply)
         header = parse_header(frame, 0, len(frame))
         version, correlation_id = header.api_version, header.correlation_id
         if header.api_key != _AUTHENTICATE:
@@ -216,21 +216,21 @@ class Authenticator:
             raise SaslFailed(f"SaslAuthenticate version {version}, and 0 to 2 are served")
         token = codec.decode(_AUTHENTICATE, version, frame, header.body_offset, len(frame)).auth_bytes
         try:
-            answer, lifetime_ms = self._respond(token, now_ns)
+            reply, lifetime_ms = self._respond(token, now_ns)
         except SaslFailed as error:
             verb = "re-authentication" if self._previous else "authentication"
             told = error.told or INVALID_CREDENTIALS.format(verb, self.mechanism)
             refusal = {"error_code": ErrorCode.SASL_AUTHENTICATION_FAILED, "error_message": told}
             return self._failed(error, codec.encode_response(_AUTHENTICATE, version, correlation_id, refusal))
-        response = {"error_message": "", "auth_bytes": answer, "session_lifetime_ms": lifetime_ms}
+        response = {"error_message": "", "auth_bytes": reply, "session_lifetime_ms": lifetime_ms}
         return Step(codec.encode_response(_AUTHENTICATE, version, correlation_id, response))
 
     def _respond(self, token: bytes, now_ns: int) -> tuple[bytes, int]:
         server = self._server
         assert server is not None  # noqa: S101 - tokens follow a handshake
-        answer = server.respond(token)
+        reply = server.respond(token)
         if not server.is_complete:
-            return answer, 0
+            return reply, 0
         if len(server.user.encode()) > MOST_USER_BYTES:
             raise SaslFailed(f"the user's name is longer than {MOST_USER_BYTES} bytes")
         if self._previous is not None and self._previous[1] != server.user:
@@ -240,7 +240,7 @@ class Authenticator:
             raise SaslFailed(f"the session was {self._previous[1]}'s", told, server.user)
         lifetime_ms = self._begin_session(server.expires_ms, now_ns)
         self.user, self.state, self.ended_ns = server.user, State.OPEN, now_ns
-        return answer, lifetime_ms
+        return reply, lifetime_ms
 
     def _begin_session(self, credential_ends_ms: int | None, now_ns: int) -> int:
         """Set the expiration of the session, and return the milliseconds until then; 0 if there is none (`H10`)."""
@@ -255,9 +255,9 @@ class Authenticator:
     def _claimed(self) -> str:
         return "" if self._server is None else self._server.user
 
-    def _failed(self, error: SaslFailed, answer: bytes) -> Step:
+    def _failed(self, error: SaslFailed, reply: bytes) -> Step:
         self.state = State.FAILED
-        return Step(answer, failure=Failure(error.cause, self.mechanism, error.user or self._claimed))
+        return Step(reply, failure=Failure(error.cause, self.mechanism, error.user or self._claimed))
 
 
 def _is_answered_well(frame: bytes, version: int, offset: int) -> bool:

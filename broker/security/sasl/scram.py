@@ -55,8 +55,8 @@ class ScramServer:
             raise SaslFailed("a message of the client is not UTF-8", user=self.user) from None
         if self.is_complete:
             raise SaslFailed("the client sent a message after its authentication", user=self.user)
-        answer = self._first(text) if self._credential is None else self._final(text, self._credential)
-        return answer.encode()
+        message = self._first(text) if self._credential is None else self._final(text, self._credential)
+        return message.encode()
 
     def _first(self, text: str) -> str:
         match = _CLIENT_FIRST.fullmatch(text)
@@ -75,9 +75,9 @@ class ScramServer:
         self._credential = credential = found or decoy
         self._header, self._nonce = header, nonce + self._new_nonce()
         salt = base64.b64encode(credential.salt).decode()
-        answer = f"r={self._nonce},s={salt},i={credential.iterations}"
-        self._messages = f"{bare},{answer}"
-        return answer
+        message = f"r={self._nonce},s={salt},i={credential.iterations}"
+        self._messages = f"{bare},{message}"
+        return message
 
     def _final(self, text: str, credential: ScramCredential) -> str:
         match = _CLIENT_FINAL.fullmatch(text)

@@ -63,7 +63,7 @@ def versions(version: int = 3, name: str = "me", **fields: Any) -> bytes:
 
 
 def answer(key: ApiKey, version: int, step: Step) -> Any:
-    return codec.decode_response(key, version, memoryview(step.answer), 4, len(step.answer))
+    return codec.decode_response(key, version, memoryview(step.response), 4, len(step.response))
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -84,7 +84,7 @@ def test_h08_after_a_handshake_of_version_0_tokens_come_bare() -> None:
     failing = begun()
     failing.take(handshake(version=0), 0, 1)
     step = failing.take(b"\0alice\0wrong", 0, 2)
-    assert step.answer == b""
+    assert step.response == b""
     assert step.failure is not None
     assert step.failure.user == "alice"
 
@@ -132,7 +132,7 @@ def test_h09_other_frames_are_failures_without_an_answer(frames: list[bytes], ca
     failure = steps[-1].failure
     assert failure is not None
     assert cause in failure.cause
-    assert steps[-1].answer == b""
+    assert steps[-1].response == b""
     assert one.state is State.FAILED
 
 
@@ -206,7 +206,7 @@ def test_b25_a_session_is_begun_again_by_the_same_user_and_mechanism(
     else:
         assert step.failure is not None
         assert step.failure.cause == cause
-        if step.answer:
+        if step.response:
             told = answer(ApiKey.SASL_AUTHENTICATE, 2, step).error_message
             assert told == "Cannot change principals during re-authentication from User.alice: User.bob"
 
@@ -269,7 +269,7 @@ def test_h09_tokens_that_python_cannot_take_are_failures(version: int, claims: s
 def test_h10_a_session_lasts_no_longer_than_an_answer_can_say() -> None:
     one, step = taken_with_a_token('{"sub":"a","exp":' + "9" * 30 + "}", 1)
     assert one.is_open
-    assert step.answer.endswith(struct.pack(">qb", (1 << 63) - 1, 0))
+    assert step.response.endswith(struct.pack(">qb", (1 << 63) - 1, 0))
 
 
 def test_mutated_frames_never_raise_and_never_make_a_user(request: pytest.FixtureRequest) -> None:

@@ -103,18 +103,18 @@ class RetryStorms:
         """Whether the delay is on."""
         return self._quotas.backoff_ms > 0
 
-    def delay_ns(self, channel: Channel, sequence: int, facts: bytes, answer: memoryview, now_ns: int) -> int:
+    def delay_ns(self, channel: Channel, sequence: int, facts: bytes, response: memoryview, now_ns: int) -> int:
         """Return the delay of an error response; 0 for none. Raises InvalidReceive."""
         # Without this setting a processor does not load the message schemas.
         from rotunda.broker.protocol.failed_resources import WATCHED, Asked, failed_resources  # noqa: PLC0415
 
         api_key, version = _unpack_api(facts, _API_AT)
-        if api_key not in WATCHED or len(answer) > MOST_BYTES:
+        if api_key not in WATCHED or len(response) > MOST_BYTES:
             return 0
         if self._quotas.is_exempt(channel.user, channel.listener, channel.names[0]):
             return 0
         _, _, frame = channel.repeatable.get(sequence, (0, 0, b""))
-        failed = failed_resources(Asked(api_key, version, frame if is_kept(frame) else b""), answer)
+        failed = failed_resources(Asked(api_key, version, frame if is_kept(frame) else b""), response)
         if not failed:
             return 0
         delay_ns = self._most_ns(api_key, facts, now_ns)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 UNREAD_NS: Final = 400_000_000
 
 
-class UnwrittenAnswers:
+class UnwrittenResponses:
     """The channels with unsent responses: the bytes of each, and since when."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:

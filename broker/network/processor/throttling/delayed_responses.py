@@ -23,7 +23,7 @@ MOST: Final = 100_000
 LOOK_AGAIN_MS: Final = 20
 
 
-class DelayedAnswers:
+class DelayedResponses:
     """The delayed responses of one processor, by due time."""
 
     __slots__ = ("_words", "is_ending", "waiting")
