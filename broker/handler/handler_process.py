@@ -31,7 +31,7 @@ from rotunda.broker.metadata.metadata_cache import MetadataCache
 from rotunda.broker.metadata.process_counts import Room
 from rotunda.broker.metadata.storage.metadata_file import metadata_path
 from rotunda.broker.partitions.lag_age import LagAges
-from rotunda.broker.partitions.note_rollback import take_back_uncommitted_notes
+from rotunda.broker.partitions.note_rollback import clear_uncommitted_notes
 from rotunda.broker.partitions.partition_manager import PartitionManager
 from rotunda.broker.partitions.storage.storage_reserve import StorageReserve
 from rotunda.broker.partitions.storage.storage_watch import StorageWatch
@@ -171,9 +171,9 @@ def boot(
             for waiter in (index, *gone):
                 context.partitions.set_waiting(row, waiter, False)
     areas = MemoryAreas(context)
-    taken_back = take_back_uncommitted_notes(partitions, context.channel, areas, poison)
-    if taken_back:
-        logger.info("removed the notes of %d uncommitted batches", taken_back)
+    cleared = clear_uncommitted_notes(partitions, context.channel, areas, poison)
+    if cleared:
+        logger.info("removed the notes of %d uncommitted batches", cleared)
     responses = _response_writer(context, index)
     handler = RequestHandler(context, partitions, controller, responses, areas, poison, ways)
     if context.fault_words is not None:

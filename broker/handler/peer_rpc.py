@@ -23,7 +23,7 @@ from rotunda.broker.ipc.peer_channel import (
     Received,
 )
 from rotunda.broker.ipc.request import MemoryAreas
-from rotunda.broker.partitions.produce.append_notes import note_refusal
+from rotunda.broker.partitions.produce.append_notes import note_rejection
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks, TaskDone
 from rotunda.broker.scheduling.slices import SlicedWork, Slices, Work
@@ -122,7 +122,9 @@ class PeerRpc:
         """Reject a message that predecessors died in; for a Produce its sender closes the connection."""
         self._poison.report_message(source, _NAMES[message.kind])
         if message.kind == PRODUCE_PART:
-            note_refusal(self._areas.view(message.area), message.address, message.size, ErrorCode.UNKNOWN_SERVER_ERROR)
+            note_rejection(
+                self._areas.view(message.area), message.address, message.size, ErrorCode.UNKNOWN_SERVER_ERROR
+            )
             self._answer_failure(source, message, POISON)
         else:
             self._answer_failure(source, message)
@@ -153,11 +155,11 @@ class PeerRpc:
             self._peers.answer(source, reply)
             unanswered.discard(position)
 
-        self._produce.take_peer_part(source, message, self._areas.view(message.area), answer)
+        self._produce.receive_peer_part(source, message, self._areas.view(message.area), answer)
 
     def _produce_answer(self, source: int, message: PeerMessage) -> None:
         del source
-        self._produce.take_peer_answer(message)
+        self._produce.receive_peer_reply(message)
 
     def _task(self, source: int, message: PeerMessage) -> None:
         def reply(error_code: int, payload: bytes) -> None:

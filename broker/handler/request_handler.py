@@ -119,11 +119,11 @@ class RequestHandler:
         )
         self._coordinators, self._quotas = self.broker.coordinators, self.broker.quotas
         self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, self._coordinators.timers)
-        ask_membership = self._coordinators.transaction_rpc.ask_membership
+        verify = self._coordinators.transaction_rpc.verify_membership
         self._caches = caches = RequestCaches(partitions.metadata, ways.cache_bytes)
         self._calls = ApiCalls(self.broker, responses, self._purgatory, self.slices, self.turns, poison.current, caches)
         produce_ways = responses, self.slices, self._calls.close_faulty
-        self._produce = Produces(partitions, self._appends, produce_ways, self._peers, poison, ask_membership, caches)
+        self._produce = Produces(partitions, self._appends, produce_ways, self._peers, poison, verify, caches)
         self.fetch = Fetches(context, partitions, responses, self._purgatory, self.slices, poison.current, caches)
         self._share = ShareFetches(self._coordinators, partitions, responses, self._purgatory, poison.current)
         self._quotas.forgotten = self._produce.cache.clear

@@ -129,7 +129,7 @@ class AppendLimits:
         self.is_strict = self.is_always_strict
 
     @staticmethod
-    def takes_long(config: LogConfig, size_bytes: int) -> bool:
+    def is_slow(config: LogConfig, size_bytes: int) -> bool:
         """Return whether a batch of this size may take long to validate, or is compressed again."""
         return config.compacts or config.compression_type != "producer" or size_bytes > PIECE_BYTES + BATCH_HEADER_BYTES
 

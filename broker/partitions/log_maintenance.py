@@ -68,7 +68,7 @@ class LogMaintenance:
             return
         before_bytes = log.size_bytes
         try:
-            if offset == log.log_end_offset and not _begins_anew(owned):
+            if offset == log.log_end_offset and not _is_restart(owned):
                 offset = log.segment_base
             if offset > log.log_start_offset:
                 log.delete_records_before(offset)
@@ -105,7 +105,7 @@ class LogMaintenance:
         reply(ErrorCode.NONE if done else ErrorCode.INVALID_REQUEST, b"")
 
 
-def _begins_anew(owned: OwnedPartition) -> bool:
+def _is_restart(owned: OwnedPartition) -> bool:
     """Roll to a new segment, so that all older ones can be removed; False if the last segment must stay.
 
     It stays while it is empty or has staged batches, and on a full disk until the removal of older segments frees space

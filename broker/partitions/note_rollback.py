@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _EVERYTHING = 1 << 30
 
 
-def take_back_uncommitted_notes(
+def clear_uncommitted_notes(
     partitions: PartitionManager, channel: RequestChannel, areas: MemoryAreas, poison: PoisonRequests
 ) -> int:
     """Reset the notes of uncommitted batches in every unreleased request and peer message; return their number."""
-    taken_back = 0
+    cleared = 0
     for processor in range(channel.processors):
         ring = channel.request_consumer(processor, partitions.index)
         for view, row, part in _noted_parts(partitions, ring, channel.view, areas, poison):
-            taken_back += _take_back(partitions, view, row, part.records_offset, part.records_size)
+            cleared += _clear(partitions, view, row, part.records_offset, part.records_size)
     for source in range(channel.shape.targets):
         if source == partitions.index:
             continue
@@ -44,8 +44,8 @@ def take_back_uncommitted_notes(
         for at, _, _ in ring.read(_EVERYTHING):
             kind, _, _, _, area, address, size, row, *_ = PEER.unpack_from(channel.view, at)
             if kind == PRODUCE_PART:
-                taken_back += _take_back(partitions, areas.view(area), row, address, size)
-    return taken_back
+                cleared += _clear(partitions, areas.view(area), row, address, size)
+    return cleared
 
 
 def _noted_parts(
@@ -73,7 +73,7 @@ def _noted_parts(
     return found
 
 
-def _take_back(partitions: PartitionManager, view: memoryview, row: int, offset: int, size: int) -> int:
+def _clear(partitions: PartitionManager, view: memoryview, row: int, offset: int, size: int) -> int:
     # Also if the log could not be opened: records beyond the published end are truncated when it is.
     if partitions.owner_of(row) != partitions.index or size < BATCH_HEADER_BYTES:
         return 0

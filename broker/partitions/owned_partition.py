@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 WriteFailed = Callable[["OwnedPartition", LogWriteFailed], None]
 
 #: Called when a staged batch is committed or has failed: (error code, base offset, append time in ms).
-Answer = Callable[[int, int, int], None]
+AppendCallback = Callable[[int, int, int], None]
 
 
-def _nobody_asks(owned: OwnedPartition, failure: LogWriteFailed) -> None:
+def _ignore_failure(owned: OwnedPartition, failure: LogWriteFailed) -> None:
     """Ignore a failed write."""
 
 
@@ -54,21 +54,21 @@ class PlainProduce(Protocol):
 
 
 #: (request, cached request, header, base offset, batch) of each single-partition request.
-FastAnswers: TypeAlias = "list[tuple[Request, PlainProduce, RawHeader, int, memoryview]]"
+FastAppends: TypeAlias = "list[tuple[Request, PlainProduce, RawHeader, int, memoryview]]"
 
 
 class OwnedPartition:
     """A partition of this handler: its log, the writer of its row, and the batches staged for the next commit."""
 
-    __slots__ = ("answers", "fast_answers", "log", "published_end", "row", "writer")
+    __slots__ = ("callbacks", "fast_appends", "log", "published_end", "row", "writer")
 
     def __init__(self, log: PartitionLog, row: int, writer: RowWriter) -> None:
         self.log = log
         self.row = row
         self.writer = writer
-        #: (answer, base offset, append time, the batch in its request) of batches from the general path.
-        self.answers: list[tuple[Answer, int, int, memoryview]] = []
-        self.fast_answers: FastAnswers = []
+        #: (callback, base offset, append time, the batch in its request) of batches from the general path.
+        self.callbacks: list[tuple[AppendCallback, int, int, memoryview]] = []
+        self.fast_appends: FastAppends = []
         #: All records below this offset are committed.
         self.published_end = log.log_end_offset
 
@@ -85,7 +85,7 @@ class OwnedPartition:
         )
         self.published_end = log.log_end_offset
 
-    def commit(self, write_failed: WriteFailed = _nobody_asks) -> int:
+    def commit(self, write_failed: WriteFailed = _ignore_failure) -> int:
         """Write and publish the staged batches; call ``write_failed`` if the write fails.
 
         Return the Kafka error code for every batch not below `published_end`.

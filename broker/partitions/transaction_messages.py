@@ -33,7 +33,7 @@ class Membership(NamedTuple):
 
 
 #: Sends the check to the coordinator of a transactional id; the callback gets an error code for each partition.
-AskMembership = Callable[[Membership, Callable[[list[int]], None]], None]
+VerifyMembership = Callable[[Membership, Callable[[list[int]], None]], None]
 
 
 class Marker(NamedTuple):

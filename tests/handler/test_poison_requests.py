@@ -197,7 +197,7 @@ def test_what_kills_in_the_commit_is_found_by_taking_each_alone(
     kills(
         OwnedPartition,
         "commit",
-        lambda owned, *_: b"".join(bytes(answer[-1]) for answer in [*owned.answers, *owned.fast_answers]),
+        lambda owned, *_: b"".join(bytes(answer[-1]) for answer in [*owned.callbacks, *owned.fast_appends]),
     )
     partition = stepped.owned_by("topic", 0)[0]
     before, poison, behind = (

@@ -65,7 +65,7 @@ def _add_batch(request: Request, broker: BrokerContext, body: Any) -> Work:
             answered = Deferred()
             producer = Producer(transaction.producer_id, transaction.producer_epoch)
             membership = Membership(transaction.transactional_id, producer, transaction.verify_only, places)
-            broker.coordinators.transaction_rpc.ask_membership(membership, answered.complete)
+            broker.coordinators.transaction_rpc.verify_membership(membership, answered.complete)
         asked.append((transaction.transactional_id, places, errors, answered))
         if not len(asked) % _TRANSACTIONS_AT_ONCE:
             yield None

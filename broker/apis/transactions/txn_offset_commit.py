@@ -103,7 +103,7 @@ def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, An
         verify_only = request.api_version < _ADDED_FROM
         place = (GROUP_TOPIC, shard.partition)
         membership = Membership(body.transactional_id, producer, verify_only, [place])
-        broker.coordinators.transaction_rpc.ask_membership(membership, verified)
+        broker.coordinators.transaction_rpc.verify_membership(membership, verified)
     return deferred
 
 

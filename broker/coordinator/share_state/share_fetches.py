@@ -215,7 +215,7 @@ class ShareFetches:
         terms = fetch.group.terms
         fetch.errors, fetch.begun = {}, 0
         offsets: dict[SharePlace, tuple[SharePartition, int]] = {}
-        for place in fetch.session.in_turn():
+        for place in fetch.session.rotated():
             part = self._part(fetch, place)
             if isinstance(part, int):
                 if part:

@@ -78,7 +78,7 @@ class TransactionRpc:
 
         self._tasks.ask(self._locator.controller, "next_producer_id", b"", answered)
 
-    def ask_membership(self, membership: Membership, done: Callable[[list[int]], None]) -> None:
+    def verify_membership(self, membership: Membership, done: Callable[[list[int]], None]) -> None:
         """Verify partitions with the coordinator of a transactional id; ``done`` gets an error code for each."""
         transactional_id, producer, verify_only, partitions = membership
         if len(transactional_id.encode()) > _LONGEST_BYTES:

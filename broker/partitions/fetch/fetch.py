@@ -45,7 +45,6 @@ class Fetch:
     """A request, and the current state of its response."""
 
     __slots__ = (
-        "answered",
         "ends",
         "errors",
         "found",
@@ -57,6 +56,7 @@ class Fetch:
         "records_bytes",
         "request",
         "rights",
+        "sent_ends",
         "session",
         "shape",
         "terms",
@@ -70,7 +70,7 @@ class Fetch:
         self.shape = shape
         self.session = session
         #: By index of the part, the ends the client received in earlier responses; None: include everything.
-        self.answered = None if session is None else session.answered
+        self.sent_ends = None if session is None else session.sent_ends
         #: By index of the part, the ends in this response.
         self.ends: dict[int, tuple[int, int]] = {}
         #: Whether records did not fit into the response.
@@ -96,7 +96,7 @@ class Fetch:
         """Return the same request with no partition looked up or read."""
         again = Fetch(FetchShape(self.terms, self.shape.parts), self.offsets, self.request, self.session)
         # The session may have continued meanwhile.
-        again.answered = self.answered
+        again.sent_ends = self.sent_ends
         return again
 
     @property
@@ -136,8 +136,8 @@ class Fetch:
 
     def empty(self, index: int, end: int, stable: int, start: int) -> bytes:
         """Return a part without records; empty bytes if the client already has its ends."""
-        if self.answered is not None:
-            if self.answered[index] == (end, start):
+        if self.sent_ends is not None:
+            if self.sent_ends[index] == (end, start):
                 return b""
             self.ends[index] = end, start
         return self.terms.plain.encode_empty(self.shape.fields[index][1], end, stable, start)
@@ -177,7 +177,7 @@ class Fetch:
         self.found[index] = row, found, plain.tags
         self.records_bytes += size
         self.parts[index] = plain.encode(self.shape.fields[index][1], end, stable, start, size)
-        if self.answered is not None:
+        if self.sent_ends is not None:
             self.ends[index] = end, start
 
     def count_cut(self, index: int, found: FileSlice, allowed_bytes: int, ends: tuple[int, int]) -> None:
@@ -204,23 +204,23 @@ class Fetch:
         if self.session is None:
             gaps: list[Gap] = [(index, found.length, tags) for index, (_, found, tags) in in_order]
             return frame_fetch_response(version, correlation_id, self.shape.topics(), self.parts, gaps)
-        answered = self._answered_now()
-        place = {index: number for number, index in enumerate(answered)}
+        sent = self._parts_to_send()
+        place = {index: number for number, index in enumerate(sent)}
         gaps = [(place[index], found.length, tags) for index, (_, found, tags) in in_order]
-        topics = encode_topics(version, [self.shape.parts[index][:2] for index in answered])
+        topics = encode_topics(version, [self.shape.parts[index][:2] for index in sent])
         status = 0, 0, self.session.number
-        return frame_fetch_response(version, correlation_id, topics, [self.parts[i] for i in answered], gaps, status)
+        return frame_fetch_response(version, correlation_id, topics, [self.parts[i] for i in sent], gaps, status)
 
-    def note_told(self) -> None:
+    def note_sent(self) -> None:
         """Record in the session the ends that this response sends."""
-        if self.session is None or self.answered is None:
+        if self.session is None or self.sent_ends is None:
             return
-        for index in self._answered_now():
-            self.answered[index] = self.ends.get(index)
-        if self.is_cut and self.found and self.session.answered is self.answered:
-            self.session.turn_to(max(self.found) + 1)
+        for index in self._parts_to_send():
+            self.sent_ends[index] = self.ends.get(index)
+        if self.is_cut and self.found and self.session.sent_ends is self.sent_ends:
+            self.session.rotate_to(max(self.found) + 1)
 
-    def _answered_now(self) -> list[int]:
+    def _parts_to_send(self) -> list[int]:
         return [index for index, part in enumerate(self.parts) if part]
 
     def facts(self) -> AnswerFacts:

@@ -40,7 +40,6 @@ class FetchSession:
     __slots__ = (
         "_metadata_version",
         "_shape",
-        "answered",
         "created_ns",
         "epoch",
         "identity",
@@ -48,6 +47,7 @@ class FetchSession:
         "offsets",
         "parts",
         "places",
+        "sent_ends",
         "used_ns",
     )
 
@@ -59,10 +59,10 @@ class FetchSession:
         self.epoch = 1
         self.created_ns = self.used_ns = now_ns
         self.parts: list[PartFields] = []
-        #: By index of the part. Except `answered`, these lists are never changed in place: parked fetches refer to
+        #: By index of the part. Except `sent_ends`, these lists are never changed in place: parked fetches refer to
         #: them.
         self.offsets: list[int] = []
-        self.answered: list[Ends] = []
+        self.sent_ends: list[Ends] = []
         self.places: dict[tuple[str | None, bytes | None, int], int] = {}
         self._shape: FetchShape | None = None
         self._metadata_version = -1
@@ -105,11 +105,11 @@ class FetchSession:
         if gone:
             self._arrange([at for at in range(len(own)) if at not in gone])
 
-    def tell_again(self) -> None:
+    def reset_sent_ends(self) -> None:
         """Make the next response complete: the last one was not sent."""
-        self.answered = [None] * len(self.parts)
+        self.sent_ends = [None] * len(self.parts)
 
-    def turn_to(self, index: int) -> None:
+    def rotate_to(self, index: int) -> None:
         """Rotate the order to start at another partition, for fairness when a response cannot hold all."""
         self._arrange([*range(index, len(self.parts)), *range(index)])
 
@@ -127,14 +127,14 @@ class FetchSession:
         for at, part in changed:
             parts[at : at + 1] = [part]
         self.parts = parts
-        self.answered = self.answered + [None] * more
+        self.sent_ends = self.sent_ends + [None] * more
         self._shape = None
 
     def _arrange(self, order: list[int]) -> None:
         """Retain the partitions at these indices, in this order."""
         self.parts = [self.parts[at] for at in order]
         self.offsets = [self.offsets[at] for at in order]
-        self.answered = [self.answered[at] for at in order]
+        self.sent_ends = [self.sent_ends[at] for at in order]
         self.places = {part[:3]: at for at, part in enumerate(self.parts)}
         self._shape = None
 

@@ -184,7 +184,7 @@ class Fetches:
             self._reject(request, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         elif epoch == session.last_epoch and identity == session.identity:
             # Its records were removed before they were sent, and its processor repeats the request.
-            session.tell_again()
+            session.reset_sent_ends()
             self._serve_session(session, terms, request)
         elif epoch != session.epoch:
             self._reject(request, terms, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -310,7 +310,8 @@ class Fetches:
         Most have no new records, which a few words of the partition table show.
         """
         read_fetched = self._table.read_fetched
-        encode_empty, answered, is_committed = fetch.terms.plain.encode_empty, fetch.answered, fetch.terms.is_committed
+        encode_empty, is_committed = fetch.terms.plain.encode_empty, fetch.terms.is_committed
+        sent_ends = fetch.sent_ends
         parts, fields, offsets = fetch.parts, fetch.shape.fields, fetch.offsets
         for index in indices:
             row, partition, epoch = fields[index]
@@ -322,7 +323,7 @@ class Fetches:
                 is_at_end = offset == end or (is_committed and stable <= offset < end)
                 if is_at_end and is_served and log_start <= offset:
                     stable = min(stable, end)
-                    if answered is None:
+                    if sent_ends is None:
                         parts[index] = encode_empty(partition, end, stable, log_start)
                     else:
                         parts[index] = fetch.empty(index, end, stable, log_start)
@@ -353,7 +354,7 @@ class Fetches:
         """
         part = fetch.shape.parts[index]
         try:
-            error = 0 if is_served else self._refusal(fetch.part(index), row)
+            error = 0 if is_served else self._part_error(fetch.part(index), row)
             if row == FORBIDDEN and fetch.terms.session.is_faulty:
                 error = fetch.terms.session.error_of(part[0] or self._name_of(part[1])) or error
             if error:
@@ -417,14 +418,14 @@ class Fetches:
             # The topic may be deleted and its row reused: deletion of a log does not reset readers.
             error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
-            error = self._refusal(part, row) or int(ErrorCode.OFFSET_OUT_OF_RANGE)
+            error = self._part_error(part, row) or int(ErrorCode.OFFSET_OUT_OF_RANGE)
         is_there = self._table.read_start(row) <= part.fetch_offset <= end_offset
         if error == ErrorCode.OFFSET_OUT_OF_RANGE and is_there:
             # The offset exists, its file does not: a consumer that reset its offset would lose the records in between.
             error = int(ErrorCode.KAFKA_STORAGE_ERROR)
         fetch.fail(index, error)
 
-    def _refusal(self, part: FetchPart, row: int) -> int:
+    def _part_error(self, part: FetchPart, row: int) -> int:
         """Return the error of a partition that applies before its offsets are checked, or 0."""
         if row == FORBIDDEN:
             return int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -460,7 +461,7 @@ class Fetches:
         for _, (row, found, _) in in_order:
             count_fetched(row, handler, found.length)
         if fetch.session is not None:
-            fetch.note_told()
+            fetch.note_sent()
 
     def _try_ranges(
         self, fetch: Fetch, in_order: list[tuple[int, FoundRecords]], chunks: list[bytes], now_ns: int

@@ -23,7 +23,7 @@ def write_note(view: memoryview, offset: int, note: int) -> None:
     view[offset : offset + NOTE.size] = NOTE.pack(note)
 
 
-def noted_refusal(view: memoryview, offset: int, size: int) -> int:
+def noted_rejection(view: memoryview, offset: int, size: int) -> int:
     """Return the error with which the batch at ``offset`` was rejected before, or 0."""
     if size < BATCH_HEADER_BYTES:
         return 0
@@ -39,7 +39,7 @@ def noted_place(view: memoryview, offset: int, size: int) -> int:
     return max(note, NOT_APPENDED)
 
 
-def note_refusal(view: memoryview, offset: int, size: int, error: int) -> None:
+def note_rejection(view: memoryview, offset: int, size: int, error: int) -> None:
     """Note that a part was rejected, unless it has a note; a part too short for a note is always rejected again."""
     if size >= BATCH_HEADER_BYTES and NOTE.unpack_from(view, offset)[0] == NOT_APPENDED:
         write_note(view, offset, REFUSED - error)

@@ -14,15 +14,15 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import Records, records_of
 from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from rotunda.broker.log.append_limits import TO_BE_VALIDATED, Validated
-from rotunda.broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
-from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
+from rotunda.broker.partitions.owned_partition import AppendCallback, OwnedPartition, WriteFailed
+from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_rejection, write_note
 from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
 from rotunda.broker.scheduling.deferred import Deferred
 
 if TYPE_CHECKING:
-    from rotunda.broker.partitions.owned_partition import FastAnswers, PlainProduce
+    from rotunda.broker.partitions.owned_partition import FastAppends, PlainProduce
     from rotunda.broker.partitions.transaction_messages import Marker
     from rotunda.broker.quotas.client_sensors import ClientSensors
 
@@ -60,25 +60,25 @@ class PartitionAppender:
         owned: OwnedPartition,
         view: memoryview,
         place: tuple[int, int, int],
-        answer: Answer,
+        callback: AppendCallback,
         guard: int,
         validated: Validated | None = None,
     ) -> int | None:
         """Stage the batch at ``place`` (offset, size, Produce version), or detect that it is already appended.
 
         Return the guard that the batch needs to be appended; TO_BE_VALIDATED[0] if its log must validate it first
-        (``validated``); or None: then ``answer`` is called, now or at the commit.
+        (``validated``); or None: then ``callback`` is called, now or at the commit.
         """
         offset, size, version = place
         batch = view[offset : offset + max(size, 0)]
         header = read_header(batch)
         note = NOT_APPENDED if header is None else header.base_offset
         if note > NOT_APPENDED:
-            owned.answers.append((answer, note, -1, batch))
+            owned.callbacks.append((callback, note, -1, batch))
             self.dirty[owned.row] = owned
             return None
         if note < NOT_APPENDED:
-            answer(REFUSED - note, -1, -1)
+            callback(REFUSED - note, -1, -1)
             return None
         # `validate` expects the base offset as clients send it, and no transactional bit.
         error = validate(batch, None if header is None else _as_sent(header, guard), version)
@@ -95,24 +95,24 @@ class PartitionAppender:
                 # With LogAppendTime the log has staged a copy; the note still belongs in the request's memory.
                 write_note(view, offset, base_offset)
         if error in SUCCESS:
-            owned.answers.append((answer, base_offset, time_ms, batch))
+            owned.callbacks.append((callback, base_offset, time_ms, batch))
             self.dirty[owned.row] = owned
         else:
-            note_refusal(view, offset, size, error)
-            answer(error, -1, -1)
+            note_rejection(view, offset, size, error)
+            callback(error, -1, -1)
         return None
 
-    def append_own(self, owned: OwnedPartition, batch: memoryview, answer: Answer) -> None:
-        """Stage a batch of this process; ``answer`` is called when it is committed or has failed."""
+    def append_own(self, owned: OwnedPartition, batch: memoryview, callback: AppendCallback) -> None:
+        """Stage a batch of this process; ``callback`` is called when it is committed or has failed."""
         error, base_offset, time_ms = owned.log.stage(batch, unpack_header(batch), is_own=True)
         if error in SUCCESS:
-            owned.answers.append((answer, base_offset, time_ms, batch))
+            owned.callbacks.append((callback, base_offset, time_ms, batch))
             self.dirty[owned.row] = owned
         else:
-            answer(error, -1, -1)
+            callback(error, -1, -1)
 
-    def append_marker(self, owned: OwnedPartition, marker: Marker, answer: Answer) -> None:
-        """Stage the end of a transaction; ``answer`` is called when it is committed or has failed."""
+    def append_marker(self, owned: OwnedPartition, marker: Marker, callback: AppendCallback) -> None:
+        """Stage the end of a transaction; ``callback`` is called when it is committed or has failed."""
         error, base_offset, _ = owned.log.stage_marker(
             marker.producer_id,
             marker.epoch,
@@ -121,10 +121,10 @@ class PartitionAppender:
             transaction_version=marker.transaction_version,
         )
         if error:
-            answer(error, -1, -1)
+            callback(error, -1, -1)
             return
         self._guards.forget(owned.row, marker.producer_id)
-        owned.answers.append((answer, base_offset, -1, memoryview(bytearray(NOTE.size))))
+        owned.callbacks.append((callback, base_offset, -1, memoryview(bytearray(NOTE.size))))
         self.dirty[owned.row] = owned
 
     def counters(self) -> dict[str, int]:
@@ -162,49 +162,49 @@ class PartitionAppender:
             self.bytes_appended += size_bytes
             if records > 0:
                 owned.writer.count_appended(records, size_bytes)
-            if owned.fast_answers:
-                if throttled is None and (whose := owned.fast_answers[0][0].quotas) is not None:
-                    throttled = _charge_staged(whose, [each.fast_answers for _, each in dirty], now_ns)
-                self._answer_fast(owned, error, now_ns, throttled)
-            if owned.answers:
-                self._answer(owned, error)
+            if owned.fast_appends:
+                if throttled is None and (whose := owned.fast_appends[0][0].quotas) is not None:
+                    throttled = _charge_staged(whose, [each.fast_appends for _, each in dirty], now_ns)
+                self._complete_fast(owned, error, now_ns, throttled)
+            if owned.callbacks:
+                self._complete(owned, error)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.complete(True)
         return rows
 
-    def _answer(self, owned: OwnedPartition, error: int) -> None:
+    def _complete(self, owned: OwnedPartition, error: int) -> None:
         """Respond to the general requests of a partition after its commit, or after a failed one."""
-        answers, owned.answers = owned.answers, []
-        for answer, base_offset, time_ms, batch in answers:
+        callbacks, owned.callbacks = owned.callbacks, []
+        for callback, base_offset, time_ms, batch in callbacks:
             try:
                 if error and base_offset >= owned.published_end:
                     write_note(batch, 0, REFUSED - error)
-                    answer(error, -1, -1)
+                    callback(error, -1, -1)
                 else:
-                    answer(0, base_offset, time_ms)
+                    callback(0, base_offset, time_ms)
             except Exception:
                 # Callbacks handle their own errors; one that does not must not block the other responses.
                 logger.exception("a response for %s failed", owned.log.directory)
 
-    def _answer_fast(self, owned: OwnedPartition, error: int, now_ns: int, throttled: bool | None) -> None:
+    def _complete_fast(self, owned: OwnedPartition, error: int, now_ns: int, throttled: bool | None) -> None:
         """Respond to the fast requests of a partition after its commit, or after a failed one.
 
         ``throttled``: whether any of their clients is to be throttled; None: no quota is in force.
         """
         is_charged = throttled is not None
-        answers, owned.fast_answers = owned.fast_answers, []
+        appends, owned.fast_appends = owned.fast_appends, []
         start_offset = owned.log.log_start_offset
         try_put = self._responses.try_put
         view = self._responses.view
-        for request, cached, header, base_offset, batch in answers:
+        for request, cached, header, base_offset, batch in appends:
             try:
                 records = records_of(header, batch)
                 if error and base_offset >= owned.published_end:
                     write_note(batch, 0, REFUSED - error)
                     if is_charged and cached.acks:
                         self._note_charged(request)
-                    self.refuse_fast(request, cached, records, error)
+                    self.reject_fast(request, cached, records, error)
                     continue
                 if not cached.acks:
                     self._responses.no_response(request, now_ns, now_ns, AnswerFacts(0, records, cached.about))
@@ -226,7 +226,7 @@ class PartitionAppender:
         whose = request.quotas
         self._responses.note_charged(request, 0 if whose is None else whose.batch_ms)
 
-    def refuse_fast(self, request: Request, cached: PlainProduce, records: Records, error: int) -> None:
+    def reject_fast(self, request: Request, cached: PlainProduce, records: Records, error: int) -> None:
         """Respond to a fast request with an error; without acks its connection is closed instead (``C13``)."""
         now_ns = self._now_ns()
         facts = AnswerFacts(error, records, cached.about)
@@ -243,7 +243,7 @@ def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:
     return header._replace(base_offset=0, attributes=attributes)
 
 
-def _charge_staged(first: ClientSensors, batches: Sequence[FastAnswers], now_ns: int) -> bool:
+def _charge_staged(first: ClientSensors, batches: Sequence[FastAppends], now_ns: int) -> bool:
     """Charge `ClientSensors.staged` of this pass's requests; return whether a client is throttled. HOT.
 
     The time for handling and committing them is shared equally: charging each separately costs more than the precision
@@ -251,10 +251,10 @@ def _charge_staged(first: ClientSensors, batches: Sequence[FastAnswers], now_ns:
 
     ``first``: the client of one of them. There is rarely another, and a search for others is most of the cost.
     """
-    number = sum([len(answers) for answers in batches])
+    number = sum([len(appends) for appends in batches])
     clients: Sequence[ClientSensors] = (first,)
     if len(first.staged) < number:
-        clients = list({request.quotas for answers in batches for request, *_ in answers if request.quotas is not None})
+        clients = list({request.quotas for appends in batches for request, *_ in appends if request.quotas is not None})
         number = sum([len(whose.staged) for whose in clients])
     book, throttled = first.book, False
     each_ns, book.spent_ns = divmod(book.spent_ns + now_ns - book.mark_ns, max(1, number))

@@ -133,7 +133,7 @@ class Produce:
         if waits is not None:
             waits.complete(True)
         if self._taken and self._missing == 0:
-            self._answer()
+            self._respond()
 
     def next_outcome(self, taken: int, most: int) -> Deferred | None:
         """Return a Deferred for the next outcome if more than ``most`` of the ``taken`` parts have none."""
@@ -146,12 +146,12 @@ class Produce:
         """Return whether a part has an outcome, or needs none any more."""
         return self.complete or self._results[index] is not None
 
-    def all_parts_taken(self) -> None:
+    def all_parts_begun(self) -> None:
         """Allow the response: every part has been rejected, staged or forwarded."""
         self._taken = True
         self._local_ns = self._now_ns()
         if self._missing == 0:
-            self._answer()
+            self._respond()
 
     def drop(self) -> Request:
         """Close the connection when all parts have an outcome, without a response: an owner has died in one."""
@@ -174,7 +174,7 @@ class Produce:
             logger.exception("cannot find the invalid records of %s-%d", part.topic_name, part.partition)
             return NO_ERRORS
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         self.complete = True
         request = self.request
         results = [result for result in self._results if result is not None]

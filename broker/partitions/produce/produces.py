@@ -22,16 +22,17 @@ from rotunda.broker.ipc.request import NOTED, STATE_OFFSET, Request
 from rotunda.broker.ipc.request_facts import Records, RecordsCount, records_of, subject
 from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from rotunda.broker.log.append_limits import TO_BE_VALIDATED
-from rotunda.broker.partitions.owned_partition import Answer
+from rotunda.broker.partitions.owned_partition import AppendCallback
 from rotunda.broker.partitions.produce.append_notes import (
     NOT_APPENDED,
     REFUSED,
-    note_refusal,
+    note_rejection,
     noted_place,
-    noted_refusal,
+    noted_rejection,
     write_note,
 )
 from rotunda.broker.partitions.produce.cached_produce import CachedProduce
+from rotunda.broker.partitions.produce.part_checks import PartChecks, ProduceClient
 from rotunda.broker.partitions.produce.partition_appender import SUCCESS, PartitionAppender
 from rotunda.broker.partitions.produce.produce import (
     ERRORS_WITH_RECORD_DETAILS,
@@ -43,7 +44,6 @@ from rotunda.broker.partitions.produce.produce import (
     ProducePart,
     is_transactional,
 )
-from rotunda.broker.partitions.produce.produce_refusals import Asker, PartRefusals
 from rotunda.broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
 from rotunda.broker.partitions.produce.sliced_validation import Append, SlicedValidation
 from rotunda.broker.partitions.produce.verification import (
@@ -64,7 +64,7 @@ from rotunda.shm.words import words_of
 if TYPE_CHECKING:
     from rotunda.broker.ipc.poison_requests import PoisonRequests
     from rotunda.broker.partitions.partition_manager import PartitionManager
-    from rotunda.broker.partitions.transaction_messages import AskMembership
+    from rotunda.broker.partitions.transaction_messages import VerifyMembership
 
 #: Errors that the fast path leaves to the general one, which finds the same error again.
 _NOT_FAST = ERRORS_WITH_RECORD_DETAILS | {TO_BE_VALIDATED[0]}
@@ -84,7 +84,7 @@ class Produces:
         ways: tuple[ResponseWriter, Slices, Callable[[Request, Exception], None]],
         peers: Peers,
         poison: PoisonRequests,
-        ask_membership: AskMembership,
+        verify_membership: VerifyMembership,
         caches: RequestCaches,
     ) -> None:
         """Use the last element of ``ways`` to close the connection of a request that cannot be parsed."""
@@ -93,18 +93,18 @@ class Produces:
         self._appends = appends
         self._partitions, self._metadata = partitions, partitions.metadata
         self._responses = responses
-        self._refusals = PartRefusals(partitions)
+        self._checks = PartChecks(partitions)
         self._peers, self._poison = peers, poison
         self._now_ns = now_ns
         self._words = words_of(responses.view, 0, responses.view.nbytes)
         self._slices = slices
         self._queues = TaskQueues("PRODUCE", slices, now_ns)
-        self._validation = SlicedValidation(appends, partitions.owned, self._refusals, slices, now_ns)
+        self._validation = SlicedValidation(appends, partitions.owned, self._checks, slices, now_ns)
         self.cache: RequestCache[CachedProduce] = caches.open(is_free=self._is_free)
         self._dirty = appends.dirty
         self._pending: dict[int, Produce] = {}
         self._tokens = peers.new_tokens()
-        self._transactional = TransactionalParts(self._metadata, ask_membership, self._try_part, self._refuse_part)
+        self._transactional = TransactionalParts(self._metadata, verify_membership, self._try_part, self._reject_part)
 
     def log_start_offset(self, row: int) -> int:
         """Return the log start offset of a partition, as published by its owner."""
@@ -131,7 +131,7 @@ class Produces:
                 # Staging has written the base offset into the batch, which is the note; this marks it as one.
                 self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
             if error in SUCCESS:
-                owned.fast_answers.append((request, cached, header, base_offset, batch))
+                owned.fast_appends.append((request, cached, header, base_offset, batch))
                 self._dirty[owned.row] = owned
                 if cached.staged is not None:
                     cached.staged.append(request.size_bytes)
@@ -141,7 +141,7 @@ class Produces:
             return False
         write_note(batch, 0, REFUSED - error)
         self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
-        self._appends.refuse_fast(request, cached, records_of(header, batch), error)
+        self._appends.reject_fast(request, cached, records_of(header, batch), error)
         return True
 
     def handle(self, request: Request) -> None:
@@ -157,7 +157,7 @@ class Produces:
             abandon()
             self._responses.close_connection(request, self._now_ns())
 
-        work = self._read_and_take(produce, header)
+        work = self._read_and_append(produce, header)
         try:
             self._queues.take(request.connection_id, RequestIdentity(request.identity, header.client_id), work, failed)
         except Exception:
@@ -167,20 +167,20 @@ class Produces:
             # Its next requests use the general path too, to preserve their order.
             self.cache.forget(request.connection_id)
 
-    def take_peer_part(self, source: int, message: PeerMessage, view: memoryview, answer: Answer) -> None:
-        """Append a part received by another handler; ``answer`` sends the outcome back, now or later."""
+    def receive_peer_part(self, source: int, message: PeerMessage, view: memoryview, callback: AppendCallback) -> None:
+        """Append a part received by another handler; ``callback`` sends the outcome back, now or later."""
 
         def settled(number: int | None) -> None:
             if number is not None:
-                answer(NEEDS_VERIFICATION, number, -1)
+                callback(NEEDS_VERIFICATION, number, -1)
 
         place = message.address, message.size, message.argument
         whose = RequestIdentity((-1 - source, message.token), "")
         error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         key = -1 - source, message.row
-        self._validation.append(Append(key, message.row, view, place, message.guard, answer, settled, whose, error))
+        self._validation.append(Append(key, message.row, view, place, message.guard, callback, settled, whose, error))
 
-    def take_peer_answer(self, message: PeerMessage) -> None:
+    def receive_peer_reply(self, message: PeerMessage) -> None:
         """Complete a part with its owner's response; a response to a predecessor's request is ignored."""
         produce = self._pending.get(message.token)
         if produce is None:
@@ -210,7 +210,7 @@ class Produces:
         if produce.complete:
             self._pending.pop(produce.token, None)
 
-    def _read_and_take(self, produce: Produce, header: RequestHeader) -> Work:
+    def _read_and_append(self, produce: Produce, header: RequestHeader) -> Work:
         request = produce.request
         try:
             body, records = yield from self._read(request, header.body_offset)
@@ -222,7 +222,7 @@ class Produces:
         row = -1 if first is None else self._partitions.row_of(first.topic_name, first.topic_id, first.partition)
         facts = AnswerFacts(records=records, about=subject(row, len(body.parts), acks=body.acks))
         produce.begin(body.acks, len(body.parts), facts)
-        yield from self._take_parts(produce, body, header.client_id)
+        yield from self._begin_parts(produce, body, header.client_id)
 
     def _read(self, request: Request, body_offset: int) -> Steps[tuple[ProduceRequest, Records]]:
         """Return a request and the facts of its records; from then on its base offsets are notes.
@@ -243,7 +243,7 @@ class Produces:
         self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
         return body, count.records
 
-    def _take_parts(self, produce: Produce, body: ProduceRequest, client_id: str) -> Work:
+    def _begin_parts(self, produce: Produce, body: ProduceRequest, client_id: str) -> Work:
         """Handle the parts of a request one by one.
 
         Parts with slow validation: only a few run at a time, and those not started after `LONGEST_NS` are rejected, so
@@ -252,40 +252,40 @@ class Produces:
         """
         request = produce.request
         view, last_ns = request.view, self._now_ns() + LONGEST_NS
-        asker = self._refusals.asker(request, body, client_id)
+        client = self._checks.client(request, body, client_id)
         for index, part in enumerate(body.parts):
-            error = noted_refusal(view, part.records_offset, part.records_size)
+            error = noted_rejection(view, part.records_offset, part.records_size)
             if index:
-                takes_long = self._refusals.takes_long(part)
-                yield produce.next_outcome(index, MOST_UNDER_WAY) if takes_long else None
-                if takes_long and not request.is_noted and self._now_ns() > last_ns:
+                is_slow = self._checks.is_slow(part)
+                yield produce.next_outcome(index, MOST_UNDER_WAY) if is_slow else None
+                if is_slow and not request.is_noted and self._now_ns() > last_ns:
                     error = int(ErrorCode.REQUEST_TIMED_OUT)
-            stands = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
+            exists = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
             # An appended part is not rejected because of later settings: its client might send it again.
-            error = error or (self._refusals.unknown(part) if stands else self._refusals.of(part, asker))
+            error = error or (self._checks.unknown(part) if exists else self._checks.of(part, client))
             if error:
-                note_refusal(view, part.records_offset, part.records_size, error)
+                note_rejection(view, part.records_offset, part.records_size, error)
                 produce.part_done(index, part, error, -1, -1, -1)
             else:
-                self._take_part(produce, index, part, body.transactional_id)
-        produce.all_parts_taken()
+                self._begin_part(produce, index, part, body.transactional_id)
+        produce.all_parts_begun()
         if len(body.parts) == 1 and not error and not self._queues.has(request.connection_id):
-            self._keep(request, body.parts[0], body, asker)
+            self._keep(request, body.parts[0], body, client)
 
     @property
     def is_dirty(self) -> bool:
         """Whether `commit` has work to do."""
-        return bool(self._dirty) or self._transactional.has_questions
+        return bool(self._dirty) or self._transactional.has_unverified
 
     def commit(self) -> list[int]:
         """Commit and publish all staged batches, and respond. Return the rows with moved ends."""
-        if self._transactional.has_questions:
-            self._transactional.ask()
+        if self._transactional.has_unverified:
+            self._transactional.verify()
         return self._appends.commit() if self._dirty else []
 
     def _errors(self, request: Request, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
         """Return the records of a part that caused its rejection with one of `ERRORS_WITH_RECORD_DETAILS`."""
-        topic = self._refusals.topic(part)
+        topic = self._checks.topic(part)
         if topic is None:
             return NO_ERRORS
         if error == STORAGE_ERROR:
@@ -302,16 +302,16 @@ class Produces:
             return out_of_range(batch, request.api_version, allowance, oldest_ms, newest_ms)
         return keyless(batch, request.api_version, allowance, partition) if config.compacts else NO_ERRORS
 
-    def _take_part(self, produce: Produce, index: int, part: Part, transactional_id: str | None) -> None:
+    def _begin_part(self, produce: Produce, index: int, part: Part, transactional_id: str | None) -> None:
         """Append a part, forward it to its owner, or queue it in its transaction."""
-        topic = self._refusals.topic(part)
-        assert topic is not None  # noqa: S101 - `PartRefusals.of` has looked it up
+        topic = self._checks.topic(part)
+        assert topic is not None  # noqa: S101 - `PartChecks.of` has looked it up
         _, row, owner = topic.partitions[part.partition]
         taken, view = ProducePart(produce, index, part, row, owner), produce.request.view
         has_header = part.records_size >= BATCH_HEADER_BYTES
         if transactional_id is not None and has_header and is_transactional(view, part.records_offset):
             taken.begin_transaction(transactional_id, topic.name)
-            self._transactional.take(taken)
+            self._transactional.enqueue(taken)
         else:
             self._try_part(taken)
 
@@ -327,7 +327,7 @@ class Produces:
         produce, request, row = part.produce, part.produce.request, part.row
         produce.hold.readers += 1
 
-        def answer(error: int, base_offset: int, time_ms: int) -> None:
+        def callback(error: int, base_offset: int, time_ms: int) -> None:
             self._done(part, error, base_offset, time_ms, self.log_start_offset(row))
 
         def settled(number: int | None) -> None:
@@ -339,12 +339,12 @@ class Produces:
         place = (part.part.records_offset, part.part.records_size, request.api_version)
         whose, error = RequestIdentity(request.identity, ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
         key = request.connection_id, row
-        self._validation.append(Append(key, row, request.view, place, part.guard, answer, settled, whose, error))
+        self._validation.append(Append(key, row, request.view, place, part.guard, callback, settled, whose, error))
         if self._validation.has(key):
             self.cache.forget(request.connection_id)
 
-    def _refuse_part(self, part: ProducePart, error: int) -> None:
-        note_refusal(part.produce.request.view, part.part.records_offset, part.part.records_size, error)
+    def _reject_part(self, part: ProducePart, error: int) -> None:
+        note_rejection(part.produce.request.view, part.part.records_offset, part.part.records_size, error)
         self._done(part, error)
 
     def _forward(self, part: ProducePart) -> None:
@@ -375,12 +375,12 @@ class Produces:
         """Return whether no earlier batch of a connection for that partition is still being validated."""
         return not self._validation.has((connection, cached.owned.row))
 
-    def _keep(self, request: Request, part: Part, body: ProduceRequest, asker: Asker) -> None:
+    def _keep(self, request: Request, part: Part, body: ProduceRequest, client: ProduceClient) -> None:
         """Cache a request for the fast path, if the fast path could handle it."""
-        topic = self._refusals.topic(part)
+        topic = self._checks.topic(part)
         if topic is None or body.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
             return
-        if request.session.is_faulty or self._refusals.of(part, asker._replace(client_id="")):
+        if request.session.is_faulty or self._checks.of(part, client._replace(client_id="")):
             return
         owned = self._partitions.owned.get(row := topic.partitions[part.partition].row)
         if self._validation.has((request.connection_id, row)):

@@ -17,10 +17,10 @@ from functools import partial
 from typing import Final
 
 from rotunda.broker.log.append_limits import TO_BE_VALIDATED, Validated, written_ahead
-from rotunda.broker.partitions.owned_partition import Answer, OwnedPartition
-from rotunda.broker.partitions.produce.append_notes import note_refusal
+from rotunda.broker.partitions.owned_partition import AppendCallback, OwnedPartition
+from rotunda.broker.partitions.produce.append_notes import note_rejection
+from rotunda.broker.partitions.produce.part_checks import PartChecks
 from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
-from rotunda.broker.partitions.produce.produce_refusals import PartRefusals
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.records import BatchHeader, unpack_header
 from rotunda.broker.scheduling.deferred import Deferred
@@ -44,7 +44,7 @@ class Append:
     place: tuple[int, int, int]
     """(offset, size, version of the Produce)."""
     guard: int
-    answer: Answer
+    callback: AppendCallback
     settled: Callable[[int | None], None]
     """Called when its memory is not looked at any more but by the next commit, with the guard that it must bring if it
     has not been appended for want of one."""
@@ -53,7 +53,7 @@ class Append:
     """The error for a partition whose log is not open."""
 
 
-class _RowTurns:
+class _RowQueues:
     """Rows with a large write in progress, and the queue of batches for each."""
 
     def __init__(self) -> None:
@@ -68,9 +68,9 @@ class _RowTurns:
         if waiting is None:
             self._waiting[row] = deque()
             return
-        turn = Deferred()
-        waiting.append(turn)
-        yield turn
+        place_in_queue = Deferred()
+        waiting.append(place_in_queue)
+        yield place_in_queue
 
     def end(self, row: int) -> None:
         """Release the row to the next one in the queue."""
@@ -88,17 +88,17 @@ class SlicedValidation:
         self,
         appends: PartitionAppender,
         owned: Mapping[int, OwnedPartition],
-        refusals: PartRefusals,
+        checks: PartChecks,
         slices: Slices,
         now_ns: Callable[[], int],
     ) -> None:
         self._appends = appends
         self._owned = owned
-        self._refusals = refusals
+        self._checks = checks
         self._queues = TaskQueues("PRODUCE", slices, now_ns)
         self._validating = 0
         self._to_validate: deque[Deferred] = deque()
-        self._turns = _RowTurns()
+        self._row_queues = _RowQueues()
 
     def has(self, queue_key: tuple[int, int]) -> bool:
         """Return whether a queue has batches in progress."""
@@ -117,9 +117,9 @@ class SlicedValidation:
             return
         while True:
             while self._validating >= MOST_VALIDATED:
-                turn = Deferred()
-                self._to_validate.append(turn)
-                yield turn
+                place_in_queue = Deferred()
+                self._to_validate.append(place_in_queue)
+                yield place_in_queue
             self._validating += 1
             try:
                 if (yield from self._validate_and_try(append)):
@@ -134,15 +134,15 @@ class SlicedValidation:
         row = append.row
         validated = yield from self._settling(append, self._validate(append))
         large = written_ahead(validated)
-        if large is None and row not in self._turns:
+        if large is None and row not in self._row_queues:
             return self._try(append, validated)
-        yield from self._turns.begin(row)
+        yield from self._row_queues.begin(row)
         try:
             if large is None:
                 return self._try(append, validated)
             return (yield from self._write_and_try(append, validated, large))
         finally:
-            self._turns.end(row)
+            self._row_queues.end(row)
 
     def _write_and_try(self, append: Append, validated: Validated, large: memoryview) -> Work:
         """Write a large batch beyond the end of its log, and stage it or respond.
@@ -198,10 +198,12 @@ class SlicedValidation:
         try:
             if owned is None:
                 place = append.place[:2]
-                error, base_offset = self._refusals.without_log(append.view, place, append.row, append.without_log)
-                append.answer(error, base_offset, -1)
+                error, base_offset = self._checks.without_log(append.view, place, append.row, append.without_log)
+                append.callback(error, base_offset, -1)
             else:
-                number = self._appends.append(owned, append.view, append.place, append.answer, append.guard, validated)
+                number = self._appends.append(
+                    owned, append.view, append.place, append.callback, append.guard, validated
+                )
         except Exception:
             append.settled(None)
             raise
@@ -212,5 +214,5 @@ class SlicedValidation:
 
     def _failed(self, append: Append) -> None:
         """Reject a batch after an internal error."""
-        note_refusal(append.view, *append.place[:2], _FAULT)
-        append.answer(_FAULT, -1, -1)
+        note_rejection(append.view, *append.place[:2], _FAULT)
+        append.callback(_FAULT, -1, -1)

@@ -21,7 +21,7 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from rotunda.broker.log.partition_log import PartitionLog
     from rotunda.broker.metadata.metadata_cache import MetadataCache
-    from rotunda.broker.partitions.transaction_messages import AskMembership
+    from rotunda.broker.partitions.transaction_messages import VerifyMembership
     from rotunda.broker.protocol.records import BatchHeader
 
 #: An owner's response that requires verification, with its guard as offset. Not a Kafka error.
@@ -95,27 +95,29 @@ def _is_before(one: int, other: int) -> bool:
 Try = Callable[[ProducePart], None]
 
 #: Completes a part with an error.
-Refuse = Callable[[ProducePart, int], None]
+Reject = Callable[[ProducePart, int], None]
 
 
 class TransactionalParts:
     """The transactional parts of the requests in this handler."""
 
-    def __init__(self, metadata: MetadataCache, ask_membership: AskMembership, attempt: Try, refuse: Refuse) -> None:
+    def __init__(
+        self, metadata: MetadataCache, verify_membership: VerifyMembership, attempt: Try, reject: Reject
+    ) -> None:
         self._metadata = metadata
-        self._ask_membership = ask_membership
+        self._verify_membership = verify_membership
         self._attempt = attempt
-        self._refuse = refuse
+        self._reject = reject
         #: By (row, producer id): the part being tried, and the parts queued after it.
         self._queues: dict[tuple[int, int], deque[ProducePart]] = {}
         self._to_verify: list[ProducePart] = []
 
     @property
-    def has_questions(self) -> bool:
-        """Whether `ask` has work to do."""
+    def has_unverified(self) -> bool:
+        """Whether `verify` has work to do."""
         return bool(self._to_verify)
 
-    def take(self, part: ProducePart) -> None:
+    def enqueue(self, part: ProducePart) -> None:
         """Append a part when it is first in its queue, which may be now."""
         queue = self._queues.get(part.queue_key)
         if queue is not None:
@@ -130,7 +132,7 @@ class TransactionalParts:
             self._next(part)
             return True
         if not part.is_being_verified:
-            if self._needs_no_word(part):
+            if self._skips_verification(part):
                 part.guard = guard
                 self._attempt(part)
             else:
@@ -139,29 +141,31 @@ class TransactionalParts:
                 self._to_verify.append(part)
         return False
 
-    def ask(self) -> None:
+    def verify(self) -> None:
         """Send the unverified parts of this loop pass to their coordinators."""
         parts, self._to_verify = self._to_verify, []
-        questions: dict[tuple[str, Producer, bool], list[ProducePart]] = {}
+        memberships: dict[tuple[str, Producer, bool], list[ProducePart]] = {}
         for part in parts:
             key = part.transaction[0], part.producer, self._is_verify_only(part)
-            questions.setdefault(key, []).append(part)
-        for key, asking in questions.items():
-            self._ask(Membership(*key, [(part.transaction[1], part.part.partition) for part in asking]), asking)
+            memberships.setdefault(key, []).append(part)
+        for key, unverified in memberships.items():
+            self._verify(
+                Membership(*key, [(part.transaction[1], part.part.partition) for part in unverified]), unverified
+            )
 
-    def _ask(self, membership: Membership, parts: list[ProducePart]) -> None:
-        def answered(errors: list[int]) -> None:
+    def _verify(self, membership: Membership, parts: list[ProducePart]) -> None:
+        def completed(errors: list[int]) -> None:
             for part, error in zip(parts, errors, strict=True):
                 part.is_being_verified = False
                 if self._queues.get(part.queue_key, (None,))[0] is not part:
                     continue
                 if error:
-                    self._refuse(part, self._answerable(part, error))
+                    self._reject(part, self._client_error(part, error))
                     self._next(part)
                 else:
                     self._attempt(part)
 
-        self._ask_membership(membership, answered)
+        self._verify_membership(membership, completed)
 
     def _next(self, part: ProducePart) -> None:
         """Remove a part from its queue and try the next one."""
@@ -181,12 +185,12 @@ class TransactionalParts:
         # Independent of the current `transaction.version`: the client uses the level it saw when it connected.
         return part.produce.request.api_version < IMPLICIT_FROM
 
-    def _needs_no_word(self, part: ProducePart) -> bool:
+    def _skips_verification(self, part: ProducePart) -> bool:
         return self._is_verify_only(part) and not (
             self._metadata.broker_config.transaction_partition_verification_enable
         )
 
-    def _answerable(self, part: ProducePart, error: int) -> int:
+    def _client_error(self, part: ProducePart, error: int) -> int:
         """Return the error to send to a client of that version for the coordinator's error."""
         if error == ErrorCode.PRODUCER_FENCED:
             return int(ErrorCode.INVALID_PRODUCER_EPOCH)

@@ -48,7 +48,7 @@ class ShareSession(Generic[Place]):
         """Expect the next epoch."""
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
-    def in_turn(self) -> list[Place]:
+    def rotated(self) -> list[Place]:
         """Return the partitions, each time another one first."""
         places = deque(self.places)
         if places:

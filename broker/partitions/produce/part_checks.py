@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rotunda.broker.log.append_limits import AppendLimits
-from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, note_refusal, noted_place
+from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, note_rejection, noted_place
 from rotunda.broker.partitions.produce.produce import is_transactional
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PRODUCE = int(ApiKey.PRODUCE)
 
 
-class Asker(NamedTuple):
+class ProduceClient(NamedTuple):
     """The client of a request, and the properties common to its parts."""
 
     acks: int
@@ -38,7 +38,7 @@ class Asker(NamedTuple):
     """The error of all parts, or 0."""
 
 
-class PartRefusals:
+class PartChecks:
     """Validates the parts of one handler's requests."""
 
     def __init__(self, partitions: PartitionManager) -> None:
@@ -60,14 +60,14 @@ class PartRefusals:
         unknown_id = part.topic_name is None and topic is None
         return int(ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def takes_long(self, part: Part) -> bool:
+    def is_slow(self, part: Part) -> bool:
         """Return whether validating a part's records before the append may be slow."""
         topic = self.topic(part)
-        return topic is not None and AppendLimits.takes_long(self._metadata.log_config(topic), part.records_size)
+        return topic is not None and AppendLimits.is_slow(self._metadata.log_config(topic), part.records_size)
 
-    def asker(self, request: Request, body: ProduceRequest, client_id: str) -> Asker:
+    def client(self, request: Request, body: ProduceRequest, client_id: str) -> ProduceClient:
         """Return the client of a request."""
-        return Asker(body.acks, client_id, request.session, self._of_transaction(request, body))
+        return ProduceClient(body.acks, client_id, request.session, self._of_transaction(request, body))
 
     def _of_transaction(self, request: Request, body: ProduceRequest) -> int:
         """Return the error for all parts if the client may not write in that transaction, or 0."""
@@ -81,9 +81,9 @@ class PartRefusals:
             return int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return refusal(authorizer, request.session, _PRODUCE, ResourceType.TRANSACTIONAL_ID, name)
 
-    def of(self, part: Part, asker: Asker) -> int:
+    def of(self, part: Part, client: ProduceClient) -> int:
         """Return the error that rejects a part before any other check, or 0 (``E20``)."""
-        acks, client_id, session, error = asker
+        acks, client_id, session, error = client
         if session.is_faulty:
             error = error or self._injected(part, session)
         if error or (self._metadata.authorizer is not None and (error := self._forbidden(part, session))):
@@ -125,5 +125,5 @@ class PartRefusals:
         is_own = partitions.owner_of(row) == partitions.index
         if is_own and NOT_APPENDED < base_offset < partitions.table.read_end(row):
             return 0, base_offset
-        note_refusal(view, *place, error)
+        note_rejection(view, *place, error)
         return int(error), -1
