@@ -98,6 +98,7 @@ RECORDER_SETTINGS = Record(
             "total size of files above which the oldest are removed; -1: none",
         ),
         Field("roles_interval_ms", "q", "ms", "controller", "interval of rows about processes and lags; 0: never"),
+        Field("history_retention_ms", "q", "ms", "controller", "age at which files of the history are removed"),
     ),
 )
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 
 from rotunda.broker.metrics.broker_reading import LOOKS_NS
@@ -46,6 +46,10 @@ _NO_REPORT: _Responses = {404: {"description": "There is none, with the reason."
 _SVG: _Responses = {200: {"description": "The chart.", "content": {"image/svg+xml": {}}}}
 #: A name that cannot lead outside the directory of results.
 JobName = Annotated[str, Path(pattern="^[a-z][a-z0-9_-]{0,31}$")]
+_MINUTE_MS = 60_000
+#: A Unix time of years that a calendar has, and the length of a range.
+TimeMs = Annotated[int, Query(ge=0, le=200_000_000_000_000)]
+Minutes = Annotated[int, Query(ge=1, le=366 * 24 * 60)]
 _JSON = "application/json"
 _TEXT: _Responses = {200: {"description": "Text.", "content": {"text/plain": {}}}}
 
@@ -57,6 +61,7 @@ def create_router(sources: Sources, watch: Watch) -> APIRouter:
     _add_screens(router, Views(sources, reports), watch)
     _add_status(router, watch)
     _add_reports(router, reports)
+    _add_history(router, sources)
     return router
 
 
@@ -145,6 +150,15 @@ def _add_reports(router: APIRouter, reports: Reports) -> None:
         if found is None:
             return PlainTextResponse("no chart\n", status_code=404)
         return Response(found, media_type="image/svg+xml")
+
+
+def _add_history(router: APIRouter, sources: Sources) -> None:
+    # On a thread: a month is 720 files.
+    @router.get("/history.json", response_model=dict[str, Any])
+    def history(from_ms: TimeMs, minutes: Minutes) -> Response:
+        """Return the aggregates of a range, at most a year: by kind, name and column a value for each point."""
+        found = sources.history(from_ms, from_ms + minutes * _MINUTE_MS)
+        return Response(json.dumps(found, separators=(",", ":")), media_type=_JSON)
 
 
 def _everything(now: Snapshot, _: Reading) -> dict[str, Any]:

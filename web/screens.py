@@ -77,6 +77,16 @@ SCREENS = (
         f"       remoteTimeUs, responseQueueTimeUs, sendTimeUs\nFROM {_REQUESTS}\nORDER BY totalTimeUs DESC LIMIT 100;",
     ),
     Screen(
+        "history",
+        "History",
+        "history",
+        "The broker minute by minute, for the last hour, day, week, or any range.",
+        "rotunda requests --slow --since 1h",
+        ("rotunda_request_duration_seconds", "rotunda_request_errors_total"),
+        "SELECT time, name, requests, errors, totalP50Us, totalP99Us\n"
+        "FROM read_parquet('{log}/history/**/*.parquet')\nWHERE kind = 'api' ORDER BY time DESC, requests DESC;",
+    ),
+    Screen(
         "reports",
         "Reports",
         "reports",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rotunda.web.http.access import OPEN, Admission
 
@@ -76,7 +76,8 @@ class Sources:
     """All inputs of the page. `settings` returns the present values.
 
     `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory of the Spark
-    jobs' results, `jobs` the facts of each by name. `tls`, which returns the context for new connections, enables
+    jobs' results, `jobs` the facts of each by name. `history` returns the series of a range, from and to a Unix time in
+    ms. `tls`, which returns the context for new connections, enables
     HTTPS.
     """
 
@@ -90,5 +91,6 @@ class Sources:
     disk: Path
     reports: Path
     jobs: Mapping[str, JobFacts]
+    history: Callable[[int, int], dict[str, Any]]
     admission: Admission = OPEN
     tls: Callable[[], SSLContext] | None = None

@@ -42,6 +42,7 @@ class Views:
             "processes": self._processes,
             "configuration": self._configuration,
             "reports": self._briefs,
+            "history": self._history,
         }
 
     def _overview(self, now: Snapshot, reading: Reading) -> dict[str, Any]:
@@ -107,6 +108,9 @@ class Views:
 
     def _briefs(self, now: Snapshot, reading: Reading) -> dict[str, Any]:  # noqa: ARG002
         return {**_common(now), "reports": [asdict(each) for each in self._reports.briefs()]}
+
+    def _history(self, now: Snapshot, reading: Reading) -> dict[str, Any]:  # noqa: ARG002 - its series are loaded apart
+        return _common(now)
 
 
 def _common(now: Snapshot) -> dict[str, Any]:

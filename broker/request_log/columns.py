@@ -7,15 +7,29 @@ are only ever added, and the version in the path is raised for any other change.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from rotunda.broker.request_log.role_counts import column_of_mutes
-from rotunda.shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES
+from rotunda.shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES, PHASES
 from rotunda.shm.recorder_layout import CLIENT_METRICS, HELD_BACK, INJECTED, THROTTLED_BY
 from rotunda.shm.tables.process_slots import ROLES as PROCESS_ROLES
 from rotunda.shm.tables.process_slots import STATES as PROCESS_STATES
 
 #: Part of the path of every dataset.
 FORMAT_VERSION = 1
+
+#: The dataset with a retention of its own.
+HISTORY = "history"
+
+#: The percentiles that the history has of each phase, as in the names of its columns.
+PERCENTILES = {"P50": 0.5, "P95": 0.95, "P99": 0.99}
+
+
+def column_of_percentile(phase: str, percentile: str) -> str:
+    """Return the history's column of a percentile of a phase."""
+    first, *others = phase.split("_")
+    return f"{first}{''.join(word.capitalize() for word in others)}{percentile}Us"
+
 
 TIMESTAMP = "timestamp"
 STRING = "string"
@@ -57,6 +71,11 @@ _MUTES = {
     "pipeline_bytes": "because of too many bytes of requests in flight",
     "throttled": "because the client had used up a quota",
 }
+
+#: The kinds of rows of the history.
+HISTORY_KINDS = ("api",)
+
+_PHASE_TEXTS = {phase: f"{phase.replace('_', ' ')} time" for phase in PHASES}
 
 _CLIENT = (
     Column("connection", STRING, "processor-generation-counter, as in the broker's log", source="connection"),
@@ -293,9 +312,31 @@ GAPS = Dataset(
     ),
 )
 
+HISTORY_ROWS = Dataset(
+    HISTORY,
+    "What happened in each minute, for history.retention.ms: one row for each API, client, topic and so on. Of many "
+    "names the largest have rows, the rest is the row others. A minute without requests and events has no rows. Counts "
+    "are exact, also of sampled requests, except those of clients. After a restart of the broker or the recorder a "
+    "minute may have two rows of a name. Columns that do not apply to a kind are null.",
+    (
+        Column("time", TIMESTAMP, "begin of the minute; of an event its time"),
+        Column("kind", STRING, f"{', '.join(HISTORY_KINDS)}"),
+        Column("name", STRING, "API, client id, topic and so on; others: all that have no row; of an event its type"),
+        Column("detail", STRING, "of an event: what happened", True),
+        Column("requests", INT64, "of api, client, error: number of requests", True),
+        Column("errors", INT64, "of api: those with an error code", True),
+        Column("bytesIn", INT64, "of api and client: size of requests; of topic: of appended batches", True),
+        *(
+            Column(column_of_percentile(phase, percentile), INT64, f"of api: percentiles of {text}", True)
+            for phase, text in _PHASE_TEXTS.items()
+            for percentile in PERCENTILES
+        ),
+    ),
+)
+
 
 DATASETS: dict[str, Dataset] = {
-    each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, CLIENT_METRICS_ROWS, ROLES, GAPS)
+    each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, CLIENT_METRICS_ROWS, ROLES, GAPS, HISTORY_ROWS)
 }
 
 _PREAMBLE = """# The request log
@@ -344,15 +385,18 @@ def describe_markdown() -> str:
     for dataset in DATASETS.values():
         parts.append(f"## {dataset.name}\n\n{dataset.text}\n")
         parts += ["| column | type | meaning |", "|---|---|---|"]
-        parts += [_row(column) for column in dataset.columns]
+        parts += [_row(list(columns)) for _, columns in groupby(dataset.columns, lambda each: (each.text, each.kind))]
         parts.append("")
     return "\n".join(parts)
 
 
-def _row(column: Column) -> str:
+def _row(columns: list[Column]) -> str:
+    """Return the line of columns with the same text."""
+    column = columns[0]
     kind = _TYPE_TEXTS.get(column.kind, column.kind) + (" or null" if column.nullable else "")
     source = column.source.rpartition(".")[2]
-    return f"| {column.name} | {kind} | {column.text}{f' ({source})' if source not in {'', column.name} else ''} |"
+    names = ", ".join(each.name for each in columns)
+    return f"| {names} | {kind} | {column.text}{f' ({source})' if source not in {'', column.name} else ''} |"
 
 
 _TYPE_TEXTS = {TIMESTAMP: "timestamp (UTC, µs)"}

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rotunda.broker.request_log.columns import FORMAT_VERSION
+from rotunda.broker.request_log.columns import FORMAT_VERSION, HISTORY
+
+if TYPE_CHECKING:
+    from rotunda.shm.rings.recorder_rings import Retention
 
 DIRECTORY = "request-log"
 SUFFIX = ".parquet"
@@ -74,14 +77,23 @@ def remove_unfinished(root: Path) -> None:
                 Path(directory, name).unlink(missing_ok=True)
 
 
-def apply_retention(root: Path, now_s: float, retention_ms: int, retention_bytes: int) -> int:
-    """Delete the oldest files until age and total size are within the limits; -1 is no limit. Return their number."""
-    parts = sorted(finished(root), key=lambda part: (part.mtime_s, part.path))
+def apply_retention(root: Path, now_s: float, retention: Retention) -> int:
+    """Delete the oldest files until age and total size are within the limits. Return their number."""
+    history = root / HISTORY
+    found = sorted(finished(root), key=lambda part: (part.mtime_s, part.path))
+    aggregates = [part for part in found if part.path.is_relative_to(history)]
+    rows = [part for part in found if not part.path.is_relative_to(history)]
+    removed = _remove_oldest(aggregates, root, now_s, retention.history_age_ms, -1)
+    return removed + _remove_oldest(rows, root, now_s, retention.age_ms, retention.size_bytes)
+
+
+def _remove_oldest(parts: list[Part], root: Path, now_s: float, age_ms: int, size_bytes: int) -> int:
+    """Delete the first of these files until age and total size are within the limits; -1 is no limit."""
     total_bytes = sum(part.size_bytes for part in parts)
     removed = 0
     for part in parts:
-        is_old = retention_ms >= 0 and part.mtime_s < now_s - retention_ms / 1000
-        if not is_old and not (0 <= retention_bytes < total_bytes):
+        is_old = age_ms >= 0 and part.mtime_s < now_s - age_ms / 1000
+        if not is_old and not (0 <= size_bytes < total_bytes):
             break
         part.path.unlink(missing_ok=True)
         total_bytes -= part.size_bytes

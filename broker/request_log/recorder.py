@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rotunda.broker.request_log.columns import DATASETS
+from rotunda.broker.request_log.hour_files import HourFiles
 from rotunda.broker.request_log.loss_accounting import Gap, Ledger
 from rotunda.broker.request_log.names import Clients, Subjects
 from rotunda.broker.request_log.part_files import HOUR_US, apply_retention, finished, is_followed
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from rotunda.broker.clock import Clock
     from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.request_log.history import History
     from rotunda.broker.request_log.role_rows import RoleRows
     from rotunda.broker.request_log.values import Values
     from rotunda.shm.rings.recorder_rings import RecorderRings
@@ -88,6 +90,8 @@ class Recorder:
             self._tell(self._ledger.killed_recorder(self._intake), self._last_written_us())
         self._recent: RecentRequests | None = None
         self._roles: RoleRows | None = None
+        self._history: History | None = None
+        self._hour_files = HourFiles(root)
         self._recorder = rings.recorder
         self._refresh()
 
@@ -98,6 +102,10 @@ class Recorder:
     def record_roles(self, roles: RoleRows) -> None:
         """Record the usage of each process from now on."""
         self._roles = roles
+
+    def record_history(self, history: History) -> None:
+        """Record aggregates of each minute from now on."""
+        self._history = history
 
     def broker_was_killed(self) -> None:
         """Record that the previous broker was killed, with an unknown number of rows in memory."""
@@ -116,7 +124,9 @@ class Recorder:
     @property
     def is_busy(self) -> bool:
         """Whether any row is not in a finished file yet."""
-        return self._buffers.pending() or (self._roles is not None and self._roles.is_under_way)
+        if self._buffers.pending() or not self._hour_files.is_saved:
+            return True
+        return any(each is not None and each.is_under_way for each in (self._roles, self._history))
 
     def run_once(self, metadata_version: int) -> float:
         """Run all due tasks; return the seconds until the next is due, unless a bell rings before."""
@@ -133,6 +143,7 @@ class Recorder:
         if self._recent is not None:
             self._recent.publish(self._clock.monotonic_ns(), self._epoch_ns)
         self._add_roles()
+        self._add_history()
         self._tell(self._ledger.losses(), self._looked_us)
         self._looked_us = self._now_us()
         self._roll()
@@ -143,6 +154,7 @@ class Recorder:
         self.is_prepared = True
         self.run_once(self._metadata_version)
         self._add_roles(is_last=True)
+        self._add_history(is_last=True)
         self._roll(everything=True)
 
     def counts(self) -> Counts:
@@ -213,6 +225,16 @@ class Recorder:
             settlement = self._buffers.add("roles", now_us // HOUR_US, row, 1, now_ns)
             settlement[self._recorder, "events_settled"] += 1
 
+    def _add_history(self, *, is_last: bool = False) -> None:
+        """Write the rows of a minute that has ended."""
+        if self._history is None:
+            return
+        rows = self._history.run_once(self._now_us(), is_last=is_last)
+        for row in rows:
+            self._hour_files.add(row)
+        if (rows or is_last) and self.is_prepared and not self._hour_files.is_saved:
+            self._hour_files.save()
+
     def _by_hour(self, rows: Rows, stamp: str) -> list[tuple[int, Rows]]:
         """Return (hour since the epoch, rows), nearly always one."""
         stamps = rows[stamp]
@@ -272,7 +294,7 @@ class Recorder:
         if finished_some or now_ns >= self._retention_due_ns:
             self._retention_due_ns = now_ns + RETENTION_MS * _NS_PER_MS
             now_s = self._clock.wall_ms() / 1000
-            self._files_removed += apply_retention(self._root, now_s, *self._settings.retention)
+            self._files_removed += apply_retention(self._root, now_s, self._settings.retention)
 
     def _roll_ms(self) -> int:
         roll_ms = self._metadata.broker_config.request_log_roll_ms
@@ -290,6 +312,9 @@ class Recorder:
             due_ns = min(due_ns, oldest_ns + roll_ms * _NS_PER_MS, now_ns + FOLLOWED_ROLL_MS * _NS_PER_MS)
         if self._recent is not None and self._recent.due_ns is not None:
             due_ns = min(due_ns, self._recent.due_ns)
+        minute_us = None if self._history is None else self._history.due_us()
+        if minute_us is not None:
+            due_ns = min(due_ns, minute_us * 1000 + self._epoch_ns)
         roles_ns = None if self._roles is None else self._roles.due_ns(now_ns)
         if roles_ns is not None:
             due_ns = min(due_ns, roles_ns)

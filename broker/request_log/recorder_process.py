@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rotunda.broker.clock import SystemClock
+from rotunda.broker.request_log.history import History, HistorySources
 from rotunda.broker.request_log.loss_accounting import Ledger
 from rotunda.broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
 from rotunda.broker.request_log.role_rows import RoleRows, RoleSources
@@ -25,6 +26,8 @@ from rotunda.shm.tables.process_slots import BEAT_S
 from rotunda.shm.tables.recent_requests import RecentWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rotunda.broker.ipc.process_context import ProcessContext
     from rotunda.broker.request_log.recorder import Recorder
     from rotunda.broker.runtime.signals import StopFlag
@@ -55,14 +58,16 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     made = _made(context)
     context.mark_ready(Role.RECORDER, 0, generation)
     roles = RoleRows(_role_sources(context), context.recorder_rings, SystemClock.monotonic_ns())
+    history = History(_history_sources(context), SystemClock().wall_ms() * 1000)
     if not (root / RUNNING).exists():
-        _await_first(context, root, stop, roles)
+        _await_first(context, root, stop, lambda: roles.notice(SystemClock.monotonic_ns()) or history.notice())
         if _made(context) != made and not is_anything_told(context):
             raise Retired
         if stop.is_set() and not is_anything_told(context):
             return
     recorder = build(context, generation, root)
     recorder.record_roles(roles)
+    recorder.record_history(history)
     recorder.is_prepared = False
     threading.Thread(target=_prepare, args=(recorder, context), daemon=True).start()
     _serve(recorder, context, page, stop, made)
@@ -83,6 +88,11 @@ def _role_sources(context: ProcessContext) -> RoleSources:
         rings[Role.PROCESSOR.label, p] = [grid.share_of_responses(p, t) for t in targets]
     rings[Role.RECORDER.label, 0] = [RingShare(recorder.view, base) for base in recorder.ring_bases().values()]
     return RoleSources(context.slots, context.metrics_pages.readers_by_process(made, context.handlers), rings)
+
+
+def _history_sources(context: ProcessContext) -> HistorySources:
+    """Return the inputs of the history."""
+    return HistorySources(context.metrics_pages.readers_by_process(*_made(context)))
 
 
 def _made(context: ProcessContext) -> tuple[int, int]:
@@ -124,18 +134,18 @@ def is_anything_told(context: ProcessContext) -> bool:
     return any(rings.consumer(source).pending() for source in rings.ring_sources()) or bool(Ledger(rings).losses())
 
 
-def _await_first(context: ProcessContext, root: Path, stop: StopFlag, roles: RoleRows) -> None:
-    """Sleep until a source has sent something or a stop is requested; apply retention meanwhile."""
+def _await_first(context: ProcessContext, root: Path, stop: StopFlag, notice: Callable[[], bool]) -> None:
+    """Sleep until a source has sent something, `notice` is true or a stop is requested; apply retention meanwhile."""
     settings, clock, made = context.recorder_rings.settings(), SystemClock(), _made(context)
     due_ns = 0
-    while not (stop.is_set() or is_anything_told(context) or roles.notice(clock.monotonic_ns())):
+    while not (stop.is_set() or is_anything_told(context) or notice()):
         if _made(context) != made:
             return
         now_ns = clock.monotonic_ns()
         context.slots.beat(Role.RECORDER, 0, now_ns)
         if now_ns >= due_ns:
             due_ns = now_ns + RETENTION_NS
-            apply_retention(root, clock.wall_ms() / 1000, *settings.retention)
+            apply_retention(root, clock.wall_ms() / 1000, settings.retention)
         context.recorder_bell.wait(BEAT_S)
 
 

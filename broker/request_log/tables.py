@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from arro3.core import Array, ChunkedArray, DataType, Field, RecordBatch, Schema, Table
-from arro3.io import write_parquet
+from arro3.io import read_parquet, write_parquet
 from numpy.typing import NDArray
 
 from rotunda.broker.request_log.columns import BOOL, DOUBLE, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
@@ -72,8 +72,8 @@ class OpenPart:
     """A file in progress. Its rows are in memory until it is finished."""
 
     def __init__(self, directory: Path, name: str, dataset: Dataset) -> None:
-        self._path = directory / name
-        self._hidden = directory / f"{HIDDEN}{name}{UNFINISHED}"
+        self._directory = directory
+        self._name = name
         self._dataset = dataset
         self._batches: list[RecordBatch] = []
 
@@ -93,30 +93,54 @@ class OpenPart:
 
     def finish(self) -> None:
         """Write the file, make it durable and visible. Raises OSError; then it does not exist."""
-        self._hidden.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self._hidden.open("wb") as file:
-                file.write(self._encoded())
-                file.flush()
-                os.fsync(file.fileno())
-            self._hidden.rename(self._path)
-        except OSError:
-            with suppress(OSError):
-                self._hidden.unlink(missing_ok=True)
-            raise
+        publish(self._directory, self._name, encoded(self._dataset, self._batches))
 
-    def _encoded(self) -> memoryview:
-        """Return the file's bytes. arro3 panics when a write fails, so that it writes to memory."""
-        columns = self._dataset.columns
-        encoded = io.BytesIO()
-        write_parquet(
-            Table.from_batches(self._batches, schema=schema_of(self._dataset)),
-            encoded,
-            compression="zstd(1)",
-            # Readers get the types from the file's own schema; Arrow's would only repeat it.
-            skip_arrow_metadata=True,
-            column_dictionary_enabled={column.name: column.kind == STRING for column in columns},
-            column_encoding={column.name: "delta_binary_packed" for column in columns if column.kind in _DIFFERING},
-            writer_version="parquet_2_0",
+
+def encoded(dataset: Dataset, batches: Sequence[RecordBatch]) -> memoryview:
+    """Return the bytes of a file. arro3 panics when a write fails, so that it writes to memory."""
+    columns = dataset.columns
+    content = io.BytesIO()
+    write_parquet(
+        Table.from_batches(batches, schema=schema_of(dataset)),
+        content,
+        compression="zstd(1)",
+        # Readers get the types from the file's own schema; Arrow's would only repeat it.
+        skip_arrow_metadata=True,
+        column_dictionary_enabled={column.name: column.kind == STRING for column in columns},
+        column_encoding={column.name: "delta_binary_packed" for column in columns if column.kind in _DIFFERING},
+        writer_version="parquet_2_0",
+    )
+    return content.getbuffer()
+
+
+def decoded(dataset: Dataset, content: bytes) -> list[RecordBatch]:
+    """Return the batches of a file's bytes, which must be undamaged. Columns that an older file lacks are null."""
+    schema = schema_of(dataset)
+    return [
+        RecordBatch.from_arrays(
+            [
+                batch[column.name].cast(_TYPES[column.kind])
+                if column.name in batch.column_names
+                else Array([None] * batch.num_rows, _TYPES[column.kind])
+                for column in dataset.columns
+            ],
+            schema=schema,
         )
-        return encoded.getbuffer()
+        for batch in read_parquet(io.BytesIO(content))
+    ]
+
+
+def publish(directory: Path, name: str, content: memoryview) -> None:
+    """Write a file, make it durable and visible. Raises OSError; then it does not exist."""
+    directory.mkdir(parents=True, exist_ok=True)
+    hidden = directory / f"{HIDDEN}{name}{UNFINISHED}"
+    try:
+        with hidden.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.rename(directory / name)
+    except OSError:
+        with suppress(OSError):
+            hidden.unlink(missing_ok=True)
+        raise

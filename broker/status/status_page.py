@@ -12,25 +12,29 @@ import os
 import select
 import sqlite3
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from rotunda.broker import native
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.config.settings.status import is_loopback
 from rotunda.broker.ipc.listener_table import ListenerNames
 from rotunda.broker.release import installed_version
+from rotunda.broker.request_log.part_files import DIRECTORY
 from rotunda.broker.runtime.child_process import Role
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
 from rotunda.shm.tables.process_slots import BEAT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rotunda.broker.ipc.process_context import ProcessContext
     from rotunda.broker.metadata.configs.live_settings import LiveSettings
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.broker.metrics.broker_reading import Names, Segments, Topic
     from rotunda.broker.runtime.signals import StopFlag
+    from rotunda.broker.status.history import HistoryReader
     from rotunda.broker.status.page_tls import PageTls
     from rotunda.web.http.access import Admission
     from rotunda.web.http.room import Room
@@ -158,11 +162,23 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
         disk=config.data_dir,
         reports=config.data_dir / REPORTS,
         jobs=report_jobs(),
+        history=_history(config.data_dir / DIRECTORY),
     )
 
 
+def _history(root: Path) -> Callable[[int, int], dict[str, Any]]:
+    """Return the function that reads the history; numpy and Arrow are loaded with its first call."""
+
+    @cache
+    def reader() -> HistoryReader:
+        from rotunda.broker.status.history import HistoryReader  # noqa: PLC0415
+
+        return HistoryReader(root)
+
+    return lambda from_ms, to_ms: reader().read(from_ms, to_ms)
+
+
 def _facts(context: ProcessContext, version: str) -> BrokerFacts:
-    from rotunda.broker.request_log.part_files import DIRECTORY  # noqa: PLC0415
     from rotunda.broker.runtime.run_dir import read  # noqa: PLC0415
     from rotunda.web.sources import BrokerFacts  # noqa: PLC0415
 

@@ -8,6 +8,7 @@ successor knows exactly how many were lost with a killed recorder (layout.RECORD
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rotunda.shm.recorder_layout import RECORDER_FRAME, RECORDER_SETTINGS, RECORDER_SOURCE, RECORDER_TEXT
 from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
@@ -27,7 +28,16 @@ _SLOW_NS = RECORDER_SETTINGS.word("slow_ns")
 _RETENTION_MS = RECORDER_SETTINGS.word("retention_ms")
 _RETENTION_BYTES = RECORDER_SETTINGS.word("retention_bytes")
 _ROLES_INTERVAL_MS = RECORDER_SETTINGS.word("roles_interval_ms")
+_HISTORY_RETENTION_MS = RECORDER_SETTINGS.word("history_retention_ms")
 _WORDS = {field.name: RECORDER_SOURCE.word(field.name) for field in RECORDER_SOURCE.fields}
+
+
+class Retention(NamedTuple):
+    """Age at which files of the request log and of its history are deleted, and most bytes of the former; -1: none."""
+
+    age_ms: int = -1
+    size_bytes: int = -1
+    history_age_ms: int = -1
 
 
 class RecorderSettings:
@@ -61,9 +71,10 @@ class RecorderSettings:
         return rows_per_second
 
     @property
-    def retention(self) -> tuple[int, int]:
-        """Age in ms from which files are deleted, and most bytes of all files; -1 is no limit."""
-        return self._words[_RETENTION_MS], self._words[_RETENTION_BYTES]
+    def retention(self) -> Retention:
+        """Limits of the files of the request log and its history."""
+        words = self._words
+        return Retention(words[_RETENTION_MS], words[_RETENTION_BYTES], words[_HISTORY_RETENTION_MS])
 
     @property
     def roles_interval_ns(self) -> int:
@@ -78,11 +89,13 @@ class RecorderSettings:
         sample_interval: int,
         slow_ns: int,
         rows_per_second: int,
-        retention: tuple[int, int],
+        retention: Retention,
         roles_interval_ms: int = 0,
     ) -> None:
         """Store the settings. By the supervisor before it starts any process, and then by the controller."""
-        self._words[_RETENTION_MS], self._words[_RETENTION_BYTES] = retention
+        self._words[_RETENTION_MS] = retention.age_ms
+        self._words[_RETENTION_BYTES] = retention.size_bytes
+        self._words[_HISTORY_RETENTION_MS] = retention.history_age_ms
         self._words[_ROLES_INTERVAL_MS] = roles_interval_ms
         self._words[_SAMPLE_INTERVAL] = sample_interval
         self._words[_ROWS_PER_SECOND] = rows_per_second

@@ -73,6 +73,13 @@ _DATASETS = {
     "gaps": """
         time timestamp, since timestamp, dataset string, source string, index int16, cause string, rows int64
     """,
+    "history": """
+        time timestamp, kind string, name string, detail string, requests int64, errors int64, bytesIn int64,
+        queueP50Us int64, queueP95Us int64, queueP99Us int64, localP50Us int64, localP95Us int64, localP99Us int64,
+        remoteP50Us int64, remoteP95Us int64, remoteP99Us int64, responseQueueP50Us int64, responseQueueP95Us int64,
+        responseQueueP99Us int64, sendP50Us int64, sendP95Us int64, sendP99Us int64, totalP50Us int64,
+        totalP95Us int64, totalP99Us int64
+    """,
 }
 
 #: The columns in a dataset's directory names, in UTC.

@@ -7,7 +7,7 @@ import pytest
 from rotunda.broker.request_log.names import Clients as Names
 from rotunda.broker.request_log.ring_reader import Intake, TakenFrames
 from rotunda.shm.recorder_layout import REQUEST_ROW
-from rotunda.shm.rings.recorder_rings import RecorderFeed
+from rotunda.shm.rings.recorder_rings import RecorderFeed, Retention
 from tests.support.processor_bench import ProcessorBench
 from tests.support.wire_client import sized
 
@@ -19,7 +19,7 @@ FIELDS = [field.name for field in REQUEST_ROW.fields]
 def bench() -> Iterator[ProcessorBench]:
     with ProcessorBench() as made:
         made.recorder.settings().store(
-            enabled=True, sample_interval=1, slow_ns=10**9, rows_per_second=0, retention=(-1, -1)
+            enabled=True, sample_interval=1, slow_ns=10**9, rows_per_second=0, retention=Retention()
         )
         yield made
 

@@ -18,7 +18,7 @@ from rotunda.broker.request_log.part_files import apply_retention, finished, rem
 from rotunda.broker.request_log.row_buffers import GROUP_ROWS
 from rotunda.broker.request_log.slow_requests import durations_ns, is_slow
 from rotunda.shm.recorder_layout import INJECTED, INJECTED_SHIFT, MIXED_CODECS, REQUEST_ROW, THROTTLED_BY
-from rotunda.shm.rings.recorder_rings import RecorderFeed, pack_text
+from rotunda.shm.rings.recorder_rings import RecorderFeed, Retention, pack_text
 from tests.support.fakes import FakeClock
 from tests.support.recorder_bench import CLIENT, WALL_MS, RecorderBench, client_text, rows_of
 
@@ -213,7 +213,8 @@ def test_a_recorder_that_is_killed_before_it_could_say_so_leaves_that_to_the_nex
 
 def test_a_full_ring_drops_and_counts(bench: RecorderBench) -> None:
     """users.md row 28: a loss is counted, shown and written down."""
-    bench.sender._feed.settings.store(enabled=True, sample_interval=1, slow_ns=0, rows_per_second=0, retention=(-1, -1))
+    settings = bench.sender._feed.settings
+    settings.store(enabled=True, sample_interval=1, slow_ns=0, rows_per_second=0, retention=Retention())
     total = 0
     for _ in range(60):
         bench.push(rows_of(bench.clock, 1000))
@@ -449,14 +450,14 @@ def test_the_oldest_files_go_by_age_and_by_size(bench: RecorderBench) -> None:
     parts = sorted(finished(bench.root), key=lambda part: part.path)
     for age, part in enumerate(reversed(parts)):
         os.utime(part.path, (1_000_000 - 100 * age,) * 2)
-    assert apply_retention(bench.root, 1_000_000, 450_000, -1) == 1
+    assert apply_retention(bench.root, 1_000_000, Retention(450_000)) == 1
     size = parts[-1].size_bytes
-    assert apply_retention(bench.root, 1_000_000, -1, 3 * size + size // 2) == 2
+    assert apply_retention(bench.root, 1_000_000, Retention(-1, 3 * size + size // 2)) == 2
     assert [part.path for part in sorted(finished(bench.root), key=lambda part: part.path)] == [
         part.path for part in parts[3:]
     ]
-    assert apply_retention(bench.root, 1_000_000, 0, -1) == 2
-    assert apply_retention(bench.root, 2_000_000, 0, -1) == 1
+    assert apply_retention(bench.root, 1_000_000, Retention(0)) == 2
+    assert apply_retention(bench.root, 2_000_000, Retention(0)) == 1
     assert list(bench.root.iterdir()) == []
 
 

@@ -11,6 +11,7 @@ from rotunda.broker.request_log.part_files import apply_retention, finished
 from rotunda.broker.request_log.role_rows import LOOK_NS
 from rotunda.shm.layout import RING_HEADER
 from rotunda.shm.metrics.process_metrics import MetricsReader
+from rotunda.shm.rings.recorder_rings import Retention
 from rotunda.shm.tables.process_slots import PROCESSOR, ROLES, RUNNING
 from tests.support.roles_bench import INTERVAL_MS, RING_BYTES, RolesBench
 
@@ -215,5 +216,5 @@ def test_retention_goes_for_roles_too(bench: RolesBench) -> None:
     bench.count(bench.processor, "requests_received", 1)
     bench.turn()
     assert bench.rows("processor")
-    assert apply_retention(bench.root, 1e12, 1, -1) >= 1
+    assert apply_retention(bench.root, 1e12, Retention(1)) >= 1
     assert not list(finished(bench.root / "roles"))

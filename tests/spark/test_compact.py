@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from rotunda.broker.request_log import log_reader, part_files
 from rotunda.broker.request_log.log_reader import Query
+from rotunda.shm.rings.recorder_rings import Retention
 from rotunda.spark.hourly import compaction
 from rotunda.spark.hourly.compaction import ASIDE, recover
 from rotunda.spark.hourly.rollups import Rollups
@@ -230,8 +231,8 @@ def test_what_comes_while_directories_change_places_is_moved_over(log: Log, monk
 
 def test_retention_takes_compacted_files_with_their_note(log: Log) -> None:
     log.compact()
-    assert part_files.apply_retention(log.root, 1_700_000_000, 1000, -1) == 0
-    assert part_files.apply_retention(log.root, 1_800_000_000, 1000, -1) == 1
+    assert part_files.apply_retention(log.root, 1_700_000_000, Retention(1000)) == 0
+    assert part_files.apply_retention(log.root, 1_800_000_000, Retention(1000)) == 1
     assert list(log.root.iterdir()) == []
 
 

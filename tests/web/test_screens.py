@@ -39,6 +39,7 @@ DRAWN = {
     "topics": "#topics tbody tr",
     "groups": "#groups tbody tr",
     "requests": "#slowest tbody tr",
+    "history": "#history-status:not(:empty)",
     "reports": "#report-panel:not([hidden])",
     "processes": "#processes tbody tr",
     "configuration": "#settings tbody tr",

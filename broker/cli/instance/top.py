@@ -99,6 +99,7 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
         disk=Path(record.data_dir),
         reports=Path(record.data_dir),
         jobs={},
+        history=lambda *_: {},
     )
     return sources, Reader(sources, found.wants.command_looks)
 

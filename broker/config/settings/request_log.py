@@ -118,3 +118,15 @@ class RequestLogSettings:
             doc="Total size of the request log above which its oldest files are deleted; -1: no limit.",
         )
     )
+    history_retention_ms: int = setting(
+        Key(
+            name="history.retention.ms",
+            kind=Kind.LONG,
+            default=30 * 24 * 3600 * 1000,
+            unit="ms",
+            least=-1,
+            dynamic=True,
+            doc="Age at which files of the history (aggregates of each minute, dataset history of the request log) are "
+            "deleted; -1: never.",
+        )
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rotunda.broker.config.keys import MAX_LONG
+from rotunda.shm.rings.recorder_rings import Retention
 
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig
@@ -24,6 +25,8 @@ def store_settings(rings: RecorderRings, config: BrokerConfig, processors: int, 
         sample_interval=config.request_log_sample_interval,
         slow_ns=min(config.request_log_slow_threshold_ms * _NS_PER_MS, MAX_LONG),
         rows_per_second=max(1, rows_per_second // processors) if rows_per_second else 0,
-        retention=(config.request_log_retention_ms, config.request_log_retention_bytes),
+        retention=Retention(
+            config.request_log_retention_ms, config.request_log_retention_bytes, config.history_retention_ms
+        ),
         roles_interval_ms=config.request_log_roles_interval_ms,
     )
