@@ -6,7 +6,7 @@ exists yet or not. Those of consumer groups and of share groups are served. Pure
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -113,6 +113,22 @@ def group_value(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig)
 def group_number(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig) -> int:
     """Return the effective value of a setting that is a number."""
     return _whole(group_value(key, configs, broker))
+
+
+def out_of_bounds(configs: Mapping[str, str], broker: BrokerConfig) -> Iterator[str]:
+    """Yield a text for each setting of a group that the broker's present bounds override.
+
+    The bounds were others when it was set.
+    """
+    for name, text in configs.items():
+        key = GROUP_CONFIGS.get(name)
+        if key is None or not key.broker_name:
+            continue
+        value, used = _whole(key.parse(text)), group_number(key, configs, broker)
+        if value < used:
+            yield f"{name}={value} is below {key.least_name} ({used})"
+        elif value > used:
+            yield f"{name}={value} is above {key.greatest_name} ({used})"
 
 
 def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:

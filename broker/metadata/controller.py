@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rotunda.broker.config.broker_config import BrokerConfig
+from rotunda.broker.config.group_config import out_of_bounds
 from rotunda.broker.errors import ApiError, BootFailed
 from rotunda.broker.metadata.configs.alter_configs import (
     BROKER,
@@ -59,6 +60,7 @@ from rotunda.broker.protocol.routing import topic_id_for
 from rotunda.shm.tables.partitions import PartitionTable
 
 _TOPIC_ID_ENTROPY_BYTES = 16
+
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +111,9 @@ class Controller:
             raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
         metadata.refresh()
         metadata.set_aside.log(path)
+        for name in metadata.configured_groups():
+            for override in out_of_bounds(metadata.group_configs(name), metadata.broker_config):
+                log.warning("group %s: %s, which is used instead", name, override)
         rows = PartitionRows(partitions, taken, metadata.version, taken_over)
         return cls(store, metadata, rows, config, coordinators, room)
 

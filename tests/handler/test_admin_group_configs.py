@@ -100,7 +100,7 @@ def test_settings_of_share_groups(cluster: AdminCluster) -> None:
     assert cluster.handlers[0].share_group_config("g").share_assignment_interval_ms == 500
 
 
-def test_a_stored_value_outside_changed_bounds_is_clamped(tmp_path: Path) -> None:
+def test_a_stored_value_outside_changed_bounds_is_clamped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cluster = AdminCluster(tmp_path)
     assert alter(cluster, ("share.delivery.count.limit", SET, "9")) == (0, None)
     cluster.close()
@@ -108,6 +108,10 @@ def test_a_stored_value_outside_changed_bounds_is_clamped(tmp_path: Path) -> Non
     cluster.settle()
     assert cluster.handlers[0].share_group_config("g").share_delivery_count_limit == 6
     cluster.close()
+    [warning] = [each.getMessage() for each in caplog.records if "delivery.count" in each.getMessage()]
+    assert warning == (
+        "group g: share.delivery.count.limit=9 is above group.share.max.delivery.count.limit (6), which is used instead"
+    )
 
 
 def test_a_group_has_the_brokers_setting_from_whoever_has_set_that(cluster: AdminCluster) -> None:
