@@ -9,7 +9,7 @@ timers run and the pass's records are staged, just before the commit; many offse
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rotunda.broker.coordinator.coordinator_log import CommitBatcher, CoordinatorLog
 from rotunda.broker.coordinator.group_coordinator import GroupCoordinator
 from rotunda.broker.coordinator.group_events import GroupEventFeed
+from rotunda.broker.coordinator.group_memory import GroupMemory, shard_sizes
 from rotunda.broker.coordinator.locator import CoordinatorOwnership
 from rotunda.broker.coordinator.replay import Replayer, replay_partition
 from rotunda.broker.coordinator.share_state.dead_letters import DeadLetterTasks
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
     from rotunda.broker.ipc.process_context import ProcessContext
     from rotunda.broker.log.log_reader import End
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.broker.partitions.owned_partition import OwnedPartition
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
@@ -103,15 +105,16 @@ class Coordinators:
         #: The only feed to the request log's dataset groups: its ring has one writer.
         self.group_feed = GroupEventFeed(context, partitions.index)
         self.share_rpc = ShareStateRpc(tasks, self.locator)
-        self.groups = GroupCoordinator(
-            self.locator, metadata, clock, self.timers, self.open_now, self.group_feed, self.share_rpc
-        )
+        self.group_memory = GroupMemory(self._group_memory_limit_bytes, self._group_sizes, self.timers)
+        self.groups = self._group_coordinator(metadata)
         self.transaction_rpc = TransactionRpc(tasks, self.locator, partitions)
         self.transactions = TransactionCoordinator(
             self.locator, metadata, clock, self.timers, self.open_now, self.transaction_rpc
         )
         self.transaction_admin = TransactionAdmin(tasks, self.locator, self.transactions, partitions, clock)
-        self.share_states = ShareStateCoordinator(self.locator, partitions, self.timers, self.open_now, tasks)
+        self.share_states = ShareStateCoordinator(
+            self.locator, partitions, self.timers, self.open_now, tasks, self.group_memory
+        )
         self.share_consumers = ShareConsumers(
             self.share_states, metadata, partial(_has_ended, context), clock.monotonic_ns, context.handlers
         )
@@ -131,7 +134,7 @@ class Coordinators:
 
     def counters(self) -> dict[str, int]:
         return {
-            "group_state_refusals": self.groups.memory.refusals,
+            "group_state_refusals": self.group_memory.refusals,
             "transaction_state_refusals": self.transactions.refusals,
             **self.share_states.counters(),
             **self.share_consumers.counters(),
@@ -139,10 +142,33 @@ class Coordinators:
 
     def gauges(self) -> dict[str, int]:
         return {
-            "group_state_bytes": self.groups.memory.used_bytes,
+            "group_state_bytes": self.group_memory.used_bytes,
             "transaction_state_bytes": self.transactions.used_bytes,
             **self.share_states.gauges(),
         }
+
+    def _group_coordinator(self, metadata: MetadataCache) -> GroupCoordinator:
+        return GroupCoordinator(
+            self.locator,
+            metadata,
+            self._clock,
+            self.timers,
+            self.open_now,
+            self.group_feed,
+            self.share_rpc,
+            self.group_memory,
+        )
+
+    def _group_memory_limit_bytes(self) -> int:
+        """Return this handler's share of the limit, proportional to its partitions."""
+        counts = self.locator.counts
+        groups, states = len(list(self.groups.shards())), len(self.share_states.shards())
+        owned = max(groups / counts.of(GROUP_TOPIC), states / counts.of(SHARE_TOPIC))
+        return int(self._partitions.metadata.broker_config.group_state_max_bytes * owned)
+
+    def _group_sizes(self) -> Iterator[int]:
+        yield from shard_sizes(self.groups.shards())
+        yield from self.share_states.sizes()
 
     def follow_partitions(self) -> None:
         """Start coordinating newly opened partitions, and stop for closed ones."""

@@ -83,7 +83,7 @@ def _partition_of(group_id: str, partitions: int) -> int:
 class GroupCoordinator:
     """The groups of one handler."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a handler that it uses
         self,
         locator: CoordinatorOwnership,
         metadata: MetadataCache,
@@ -92,15 +92,15 @@ class GroupCoordinator:
         open_now: OpenNow,
         events: GroupEvents,
         share_states: ShareStates,
+        memory: GroupMemory,
     ) -> None:
         self._locator = locator
         self._metadata = metadata
         self._timers = timers
         self._open_now = open_now
-        self._partitions = locator.counts.groups
         self._shards: dict[int, GroupShard] = {}
         self.expiration = OffsetExpiration(metadata, clock, timers)
-        self.memory = GroupMemory(self._memory_limit_bytes, self.shards, timers)
+        self.memory = memory
         self.classic = ClassicProtocol(lambda: metadata.broker_config, timers, clock.wall_ms, events)
         cluster = Cluster(metadata, lambda: metadata.broker_config, metadata.group_configs, clock.wall_ms)
         self.topic_patterns = TopicPatterns(metadata, metadata.authorizer, clock.monotonic_ns)
@@ -157,7 +157,7 @@ class GroupCoordinator:
 
     def shard_of(self, group_id: str) -> GroupShard:
         """Return the shard of a group. Raises ApiError if this handler does not serve it now. HOT."""
-        shard = self._shards.get(_partition_of(group_id, self._partitions))
+        shard = self._shards.get(_partition_of(group_id, self._locator.counts.groups))
         if shard is None or shard.has_failed:
             return self._opened_now(group_id)
         if shard.offsets.searches:
@@ -166,7 +166,7 @@ class GroupCoordinator:
 
     def _opened_now(self, group_id: str) -> GroupShard:
         """Return the shard of a group after any pending open of its partition. Raises ApiError as `shard_of`."""
-        partition = _partition_of(group_id, self._partitions)
+        partition = _partition_of(group_id, self._locator.counts.groups)
         is_owned = self._open_now(GROUP_TOPIC, partition) is not None
         shard = self._shards.get(partition) if is_owned else None
         if shard is None or shard.has_failed:
@@ -223,10 +223,6 @@ class GroupCoordinator:
             answer([ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
         else:
             self.protocols[group.kind].leave(shard, group, members, answer)
-
-    def _memory_limit_bytes(self) -> int:
-        """Return this handler's share of the limit, proportional to its partitions."""
-        return self._metadata.broker_config.group_state_max_bytes * len(self._shards) // self._partitions
 
     def _loaded(self, shard: GroupShard) -> Steps[None]:
         """Start the groups of a loaded partition. Markers written meanwhile reach the shard."""

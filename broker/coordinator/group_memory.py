@@ -2,7 +2,8 @@
 
 Runs in handler processes. Additional memory of a request is counted when it arrives; freed memory is detected by a
 periodic recount of all groups, in slices, so that departing members and expired offsets need no accounting. The sum is
-therefore never too low, and too high for some seconds at most.
+therefore never too low, and too high for some seconds at most. A share group's records in flight count in the handler
+that owns its state.
 """
 
 from __future__ import annotations
@@ -43,11 +44,10 @@ Protocols = Sequence[tuple[str, bytes]]
 class GroupMemory:
     """The memory account of one handler's groups."""
 
-    def __init__(
-        self, limit_bytes: Callable[[], int], shards: Callable[[], Iterable[GroupShard]], timers: Timers
-    ) -> None:
+    def __init__(self, limit_bytes: Callable[[], int], sizes: Callable[[], Iterator[int]], timers: Timers) -> None:
+        """Use ``sizes()`` for the sizes of all parts."""
         self._limit_bytes = limit_bytes
-        self._shards = shards
+        self._sizes = sizes
         self._timers = timers
         self._warnings = RepeatedWarnings(logger, timers.now_ns)
         self._counted_bytes = 0
@@ -87,6 +87,10 @@ class GroupMemory:
             self.count_soon(COUNT_MS)
         return fits
 
+    def add(self, more_bytes: int) -> None:
+        """Count a change of the memory in use; it may be negative."""
+        self._added_bytes += more_bytes
+
     def count_soon(self, within_ms: int = 0) -> None:
         """Schedule a recount within this time, unless one is in progress."""
         due_ns = self._timers.now_ns() + within_ms * 1_000_000
@@ -97,7 +101,7 @@ class GroupMemory:
     def _begin(self) -> None:
         if self._counting is None and self._is_waiting and self._timers.now_ns() >= self._next_count_ns:
             self._is_waiting = False
-            self._counting = _sizes(list(self._shards()))
+            self._counting = self._sizes()
             self._sum_bytes = 0
             self._added_before_bytes = self._added_bytes
             self._go_on()
@@ -129,9 +133,9 @@ def protocols_bytes(protocols: Protocols) -> int:
     return sum([2 * TEXT_BYTES + len(name) + len(metadata) for name, metadata in protocols])
 
 
-def _sizes(shards: Iterable[GroupShard]) -> Iterator[int]:
+def shard_sizes(shards: Iterable[GroupShard]) -> Iterator[int]:
     """Yield the sizes of all parts. Parts added or removed meanwhile may be missed."""
-    for shard in shards:
+    for shard in list(shards):
         for group in list(shard.groups.values()):
             yield GROUP_BYTES + 2 * len(group.group_id)
             yield from group.sizes()

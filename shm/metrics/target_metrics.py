@@ -230,7 +230,7 @@ HANDLER_METRICS = (
         "group_state_bytes",
         GAUGE,
         "bytes",
-        "Memory of the groups of a handler: members, subscriptions, committed offsets.",
+        "Memory of the groups of a handler: members, subscriptions, committed offsets, records in flight.",
         "An upper bound, corrected within seconds. At most the handler's share of group.state.max.bytes.",
     ),
     Metric(

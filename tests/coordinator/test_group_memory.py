@@ -5,7 +5,7 @@ import pytest
 from rotunda.broker.coordinator import group_memory
 from rotunda.broker.coordinator.classic.group import ClassicGroup
 from rotunda.broker.coordinator.group import JoinResult
-from rotunda.broker.coordinator.group_memory import COUNT_MS, MEMBER_BYTES, GroupMemory
+from rotunda.broker.coordinator.group_memory import COUNT_MS, MEMBER_BYTES, GroupMemory, shard_sizes
 from rotunda.broker.coordinator.offsets.commits import CommitTime, take_commit
 from rotunda.broker.coordinator.offsets.offsets import OFFSET_BYTES
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -23,7 +23,7 @@ class Bench:
         self.coordinator = Coordinator()
         self.limit_bytes = MB
         shard = self.coordinator.shard
-        self.memory = GroupMemory(lambda: self.limit_bytes, lambda: [shard], self.coordinator.timers)
+        self.memory = GroupMemory(lambda: self.limit_bytes, lambda: shard_sizes([shard]), self.coordinator.timers)
         shard.admit = self.memory.admit
 
     def join(self, group_id: str, metadata_bytes: int, member_id: str = "") -> JoinResult:
@@ -118,7 +118,7 @@ def test_what_is_counted_is_what_was_added(bench: Bench, monkeypatch: pytest.Mon
 
 def test_groups_that_were_read_back_are_counted(bench: Bench):
     bench.join("group", 100_000)
-    fresh = GroupMemory(lambda: MB, lambda: [bench.coordinator.shard], bench.coordinator.timers)
+    fresh = GroupMemory(lambda: MB, lambda: shard_sizes([bench.coordinator.shard]), bench.coordinator.timers)
     assert fresh.used_bytes == 0
     fresh.count_soon()
     bench.coordinator.turn()

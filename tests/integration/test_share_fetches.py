@@ -384,3 +384,45 @@ def test_a_session_of_many_partitions_begins_over_several_turns(broker: BrokerPr
         found = consumer.fetch(max_wait_ms=0)
         assert not any(got.acquired for got in found.values())
         assert consumer.fetch(max_wait_ms=10_000)[wide.partitions[-1]].acquired == [(0, 0, 1)]
+
+
+def test_records_in_flight_count_in_the_memory_of_groups(
+    broker: BrokerProcess, admin: AdminClient, make: Make, topic: Topic
+) -> None:
+    """Ranges of one record each need the most memory: while it is full, no further record is acquired."""
+    most = 2000
+    member = make(configured(admin, partition_max_record_locks=2 * most))
+    for partition in PARTITIONS:
+        topic.write(most, partition)
+    held = 0
+
+    def has_all() -> bool:
+        nonlocal held
+        ranges = [each for got in member.fetch(max_records=most).values() for each in got.acquired]
+        held += sum(last - first + 1 for first, last, _ in ranges)
+        return held == most * len(PARTITIONS)
+
+    wait_until(has_all, "all records acquired")
+    alternating = [RENEW, ACCEPT] * (most // 2)
+    renewed = [(partition, 0, most - 1, alternating) for partition in PARTITIONS]
+    assert set(member.acknowledge(renewed, is_renew_ack=True).values()) == {0}
+    topic.write(10)
+    set_of_broker(admin, "group.state.max.bytes", AlterConfigOpType.SET, str(1 << 20))
+    try:
+        wait_until(
+            lambda: not member.fetch(max_wait_ms=0) and "of group.state.max.bytes" in broker.log_text(), "a refusal"
+        )
+        rest = [(0, offset, offset, [ACCEPT]) for offset in range(0, most, 2)]
+        assert member.acknowledge(rest) == {0: 0}
+        assert first_of(member) == (most, most + 9, 1)
+    finally:
+        set_of_broker(admin, "group.state.max.bytes", AlterConfigOpType.DELETE)
+
+
+def set_of_broker(admin: AdminClient, name: str, operation: AlterConfigOpType, value: str | None = None) -> None:
+    """Set or delete a setting of the broker."""
+    entry = ConfigEntry(name, value, incremental_operation=operation)
+    [done] = admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])]
+    ).values()
+    done.result(deadline_s())

@@ -216,10 +216,11 @@ _GROUPS = Area(
     title="Groups, transactions and producers",
     limits=(
         Limit(
-            what="Memory of groups: members, subscriptions, committed offsets",
+            what="Memory of groups: members, subscriptions, committed offsets, records in flight of share groups",
             bounds=("group.state.max.bytes",),
             metrics=("rotunda_handler_group_state_bytes", "rotunda_handler_group_state_refusals_total"),
-            beyond="GROUP_MAX_SIZE_REACHED for a member, INVALID_COMMIT_OFFSET_SIZE for an offset",
+            beyond="GROUP_MAX_SIZE_REACHED for a member, INVALID_COMMIT_OFFSET_SIZE for an offset; "
+            "no further record is acquired",
             end="a member's session.timeout.ms; offsets.retention.minutes; a group's last member and offset",
         ),
         Limit(

@@ -108,9 +108,10 @@ class GroupSettings:
             unit="bytes",
             least=1024 * 1024,
             dynamic=True,
-            doc="Memory for the state of all groups: members, subscriptions and committed offsets. When it is full, "
-            "new members get GROUP_MAX_SIZE_REACHED and new offsets INVALID_COMMIT_OFFSET_SIZE. Kafka's limit is "
-            "its heap.",
+            doc="Memory for the state of all groups: members, subscriptions, committed offsets, and the records that "
+            "share groups have in flight. When it is full, new members get GROUP_MAX_SIZE_REACHED, new offsets "
+            "INVALID_COMMIT_OFFSET_SIZE, and share groups no further records until some are acknowledged. Kafka's "
+            "limit is its heap.",
         )
     )
     offsets_retention_minutes: int = setting(

@@ -26,6 +26,10 @@ _MOST_COUNTED: Final = 2**15 - 1
 _snapshot_batch = SHARE_SNAPSHOT.element_class("state_batches")
 _update_batch = SHARE_UPDATE.element_class("state_batches")
 
+#: Memory of a stored state, and of each batch in it.
+STATE_BYTES: Final = 400
+BATCH_BYTES: Final = 170
+
 
 class SharePlace(NamedTuple):
     """A partition of a topic, for which a group has state."""
@@ -63,6 +67,11 @@ class StoredState:
         self.snapshot_from, self.written_ms = 0, created_ms
         #: Records whose lock has run out, and dead letters: since the state was loaded or reset, not stored.
         self.locks_expired = self.dead_letters = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the Python objects."""
+        return STATE_BYTES + BATCH_BYTES * len(self.batches)
 
     def merge(self, start_offset: int, complete_count: int, batches: Iterable[StateBatch]) -> None:
         """Apply an update; the start offset never decreases."""

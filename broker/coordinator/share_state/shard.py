@@ -29,6 +29,7 @@ from rotunda.broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog, Done
+    from rotunda.broker.coordinator.group_memory import GroupMemory
     from rotunda.broker.coordinator.records import Record
     from rotunda.broker.partitions.share.delivery import StateBatch
     from rotunda.broker.partitions.share.share_session import ShareSession
@@ -230,6 +231,7 @@ class ShareGroup:
         timers: Timers,
         give_up: Callable[[ShareGroup, SharePlace, Sequence[DeadLetter]], None],
         counts: ShareCounts,
+        memory: GroupMemory,
     ) -> None:
         """Use ``terms(group id)`` for the group's current settings, ``give_up`` for stored dead letters."""
         self.group_id = group_id
@@ -242,7 +244,7 @@ class ShareGroup:
         #: Called when records may have become available.
         self.wake: dict[object, Callable[[], None]] = {}
         self._terms, self._give_up, self._counts = terms, give_up, counts
-        self._timers = timers
+        self._timers, self._memory = timers, memory
         self._lock_timers: dict[SharePlace, Timer] = {}
 
     @property
@@ -253,6 +255,7 @@ class ShareGroup:
     def begin(self, place: SharePlace, start_offset: int, batches: list[StateBatch]) -> ShareWindow:
         """Begin the window of a share partition with its stored state."""
         window = self.windows[place] = ShareWindow(start_offset, batches)
+        self.count_memory(window)
         self._send_letters(place, window)
         return window
 
@@ -273,12 +276,17 @@ class ShareGroup:
     def changed(self, place: SharePlace) -> None:
         """Store the changes of a window, and wake the fetches that wait for its records."""
         window = self.windows[place]
+        self.count_memory(window)
         changes = window.take_changes()
         if changes or window.start_offset > self.shard.states[self.group_id][place].start_offset:
             self.shard.store(self.group_id, place, window.start_offset, window.complete_count, changes)
         self._send_letters(place, window)
         if window.has_news:
             self.wake_all()
+
+    def count_memory(self, window: ShareWindow) -> None:
+        """Count the memory by which a window has grown."""
+        self._memory.add(window.take_growth())
 
     def _send_letters(self, place: SharePlace, window: ShareWindow) -> None:
         letters = window.take_letters()

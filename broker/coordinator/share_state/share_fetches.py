@@ -20,7 +20,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request_facts import MOST_COUNTED, NO_RECORDS, subject
 from rotunda.broker.ipc.response_writer import AnswerFacts, FileRange
 from rotunda.broker.partitions.share.share_session import FINAL_EPOCH, INITIAL_EPOCH
-from rotunda.broker.partitions.share.share_window import AcquireTerms
+from rotunda.broker.partitions.share.share_window import WINDOW_BYTES, AcquireTerms
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -93,6 +93,7 @@ class ShareFetches:
         purgatory: Purgatory,
         current: CurrentRequest,
     ) -> None:
+        self._memory = coordinators.group_memory
         self._consumers, self._partitions, self._responses = coordinators.share_consumers, partitions, responses
         self._metadata, self._table = partitions.metadata, partitions.table
         self._purgatory, self._timers, self._current = purgatory, coordinators.timers, current
@@ -215,6 +216,8 @@ class ShareFetches:
         terms = fetch.group.terms
         fetch.errors, fetch.begun = {}, 0
         offsets: dict[SharePlace, tuple[SharePartition, int]] = {}
+        # While it is full, only records that are in flight already are delivered again.
+        may_grow = self._memory.admit(fetch.group.group_id, 0)
         for place in fetch.session.rotated():
             part = self._part(fetch, place)
             if isinstance(part, int):
@@ -223,6 +226,8 @@ class ShareFetches:
                 continue
             self._follow_log_start(fetch.group, place, part)
             offset = part.window.fetch_offset(terms.most_in_flight)
+            if offset == part.window.next_offset and not may_grow:
+                continue
             if 0 <= offset < self._reader.readable_end(part.log.row, committed=config.reads_committed):
                 offsets[place] = part, offset
         quotas = fetch.request.quotas
@@ -279,6 +284,7 @@ class ShareFetches:
                 fetch.errors[place] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             group.watch_locks(place)
+            group.count_memory(each.window)
             if found is not None:
                 acquired[place] = found
                 left -= sum(last - first + 1 for first, last, _ in found.acquired)
@@ -298,6 +304,8 @@ class ShareFetches:
             if state is None:
                 return int(ErrorCode.UNKNOWN_SERVER_ERROR)
             if fetch.begun == MOST_BEGUN or place in fetch.group.resolving:
+                return 0
+            if not self._memory.admit(fetch.group.group_id, WINDOW_BYTES):
                 return 0
             fetch.begun += 1
             if fetch.begun == MOST_BEGUN:

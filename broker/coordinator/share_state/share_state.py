@@ -6,9 +6,11 @@ Runs in handler processes. Must not know requests: `share_consumers` applies the
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rotunda.broker.coordinator.group_memory import GROUP_BYTES
 from rotunda.broker.coordinator.share_state.dead_letters import DeadLetters
 from rotunda.broker.coordinator.share_state.shard import ShareCounts, ShareGroup, ShareStateShard
 from rotunda.broker.log.maintenance_tasks import DELETE_RECORDS
@@ -19,6 +21,7 @@ from rotunda.broker.protocol.coordinator_routing import SHARE_TOPIC, coordinator
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.group_coordinator import OpenNow
+    from rotunda.broker.coordinator.group_memory import GroupMemory
     from rotunda.broker.coordinator.locator import CoordinatorOwnership
     from rotunda.broker.coordinator.replay import Replayer
     from rotunda.broker.partitions.partition_manager import PartitionManager
@@ -43,10 +46,13 @@ class ShareStateCoordinator:
         timers: Timers,
         open_now: OpenNow,
         tasks: TargetTasks,
+        memory: GroupMemory,
     ) -> None:
         self._locator, self._partitions, self._timers = locator, partitions, timers
         self._metadata, self._clock = partitions.metadata, partitions.clock
         self._open_now, self._tasks = open_now, tasks
+        #: The memory that windows share with groups.
+        self.memory = memory
         self._shards: dict[int, ShareStateShard] = {}
         self._prune_timer: Timer | None = None
         self._counts = ShareCounts()
@@ -80,6 +86,17 @@ class ShareStateCoordinator:
     def groups(self) -> list[ShareGroup]:
         """Return the groups in use."""
         return [group for shard in self._shards.values() for group in shard.groups.values()]
+
+    def sizes(self) -> Iterator[int]:
+        """Yield the memory of each stored state and each window in bytes."""
+        for shard in self.shards():
+            for group_id, states in list(shard.states.items()):
+                yield GROUP_BYTES + 2 * len(group_id)
+                for state in list(states.values()):
+                    yield state.memory_bytes
+        for group in self.groups():
+            for window in list(group.windows.values()):
+                yield window.memory_bytes
 
     def counters(self) -> dict[str, int]:
         """Return the counters since the start, by metric name."""
@@ -115,7 +132,7 @@ class ShareStateCoordinator:
         group = shard.groups.get(group_id)
         if group is None:
             send_letters = self.dead_letters.send
-            group = ShareGroup(group_id, shard, self.terms_of, self._timers, send_letters, self._counts)
+            group = ShareGroup(group_id, shard, self.terms_of, self._timers, send_letters, self._counts, self.memory)
             shard.groups[group_id] = group
         return group
 

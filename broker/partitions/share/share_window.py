@@ -36,6 +36,10 @@ _INVALID_RECORD_STATE: Final = int(ErrorCode.INVALID_RECORD_STATE)
 #: Noted locks among which none are looked for that are over.
 _LEAST_LOCKS: Final = 64
 
+#: Memory of a window, and of each range and its lock.
+WINDOW_BYTES: Final = 600
+RANGE_BYTES: Final = 200
+
 _first_of = attrgetter("first")
 
 
@@ -158,6 +162,7 @@ class ShareWindow:
         #: Ranges to be stored.
         self._changes: list[tuple[int, int]] = []
         self._letters: list[DeadLetter] = []
+        self._counted_bytes = WINDOW_BYTES
         for batch in batches:
             if batch.first > self.next_offset:
                 self._extend(batch.first - 1, _AVAILABLE)
@@ -182,6 +187,17 @@ class ShareWindow:
     def complete_count(self) -> int:
         """Number of offsets in the window that are not delivered again."""
         return self._sizes[_ACKNOWLEDGED] + self._sizes[_ARCHIVED]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the Python objects."""
+        return WINDOW_BYTES + RANGE_BYTES * len(self._ranges)
+
+    def take_growth(self) -> int:
+        """Return the change of the memory in bytes since the last call; of a new window that of its ranges."""
+        grown = self.memory_bytes - self._counted_bytes
+        self._counted_bytes += grown
+        return grown
 
     def fetch_offset(self, most_in_flight: int) -> int:
         """Return the offset from which a fetch has to read; -1 if nothing may be acquired now."""
