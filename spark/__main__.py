@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from rotunda.spark.job import main as run_job
-from rotunda.spark.jobs import JOBS
+from rotunda.spark.jobs import EXPORT, JOBS
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the job named by the first argument and return its exit code; 2 for an unknown name."""
     name = arguments[0] if arguments else ""
+    if name == EXPORT:
+        return int(import_module("rotunda.spark.jobs.export").main(arguments[1:]))
     if name not in JOBS:
-        print(f"rotunda report: unknown report {name!r}; there are {', '.join(JOBS)}", file=sys.stderr)
+        print(f"rotunda report: unknown report {name!r}; there are {', '.join((*JOBS, EXPORT))}", file=sys.stderr)
         return 2
     return run_job(import_module(JOBS[name]).JOB, arguments[1:])
 

@@ -58,12 +58,18 @@ class Job:
 
 def main(job: Job, arguments: Sequence[str] | None = None) -> int:
     """Run a job from a command line and return the exit code: 0, 1 for a failure, 2 for bad usage."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    given = sys.argv[1:] if arguments is None else arguments
+    return reported(
+        job.name, lambda: _run(job, _parser(job).parse_args(given), shlex.join(["rotunda", "report", job.name, *given]))
+    )
+
+
+def reported(name: str, work: Callable[[], None]) -> int:
+    """Run `work`, print its failure as one line, and return the exit code."""
     try:
-        options = _parser(job).parse_args(arguments)
-        _run(job, options, shlex.join(["rotunda", "report", job.name, *arguments]))
+        work()
     except JobFailed as failure:
-        print(f"rotunda report {job.name}: {failure}", file=sys.stderr)
+        print(f"rotunda report {name}: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -95,6 +95,8 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
     settings = _SETTINGS | (_DRIVER_SETTINGS if master else {})
     if master and master.startswith("local"):
         settings |= _LOCAL_SETTINGS
+        # Workers in Python have this interpreter's packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in settings.items():
         builder = builder.config(key, value)
     if master:

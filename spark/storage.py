@@ -21,6 +21,7 @@ from rotunda.spark.failures import JobFailed
 
 #: Name prefixes of files and directories that are not data.
 _HIDDEN = (".", "_")
+_OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs")
 #: Most files that the driver lists: two years of a dataset, a file a minute.
 _MOST_FILES = 1_000_000
 #: Attempts to list a directory whose files are deleted meanwhile.
@@ -109,6 +110,19 @@ class Storage:
                 return False
             raise error from None
         return True
+
+    @property
+    def renames_at_once(self) -> bool:
+        """Whether renaming a directory is one step; in an object store it copies each file."""
+        return self._files.makeQualified(self._root).toUri().getScheme() not in _OBJECT_STORES
+
+    def make_directory(self, name: str) -> None:
+        """Create a directory and its parents, if missing."""
+        self._files.mkdirs(self._path(name))
+
+    def rename(self, name: str, to: str) -> bool:
+        """Rename a file or directory to a name that does not exist; return whether it was renamed."""
+        return bool(self._files.rename(self._path(name), self._path(to)))
 
     def remove(self, name: str) -> None:
         """Remove a file or a directory with its content, if it exists."""

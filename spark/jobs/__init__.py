@@ -28,10 +28,14 @@ JOBS = {
     )
 }
 
+#: The job over the records of topics: it has options and an output of its own.
+EXPORT = "export"
+_MODULES = {**JOBS, EXPORT: "rotunda.spark.jobs.export"}
+
 
 def source_of(name: str) -> ast.Module:
     """Return the syntax tree of a job's file."""
-    spec = find_spec(JOBS[name])
+    spec = find_spec(_MODULES[name])
     return ast.parse("" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8"))
 
 

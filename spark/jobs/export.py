@@ -1,0 +1,163 @@
+"""Writes the records of a topic, or the new ones since the last export, as Parquet, each exactly once.
+
+Reads the broker's segment files, beside a running broker or without one, and prints the exported offsets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.hourly.lock import exclusive
+from rotunda.spark.job import reported
+from rotunda.spark.progress import progress
+from rotunda.spark.results.text_table import counted, lines
+from rotunda.spark.session import configured, session
+from rotunda.spark.storage import Storage
+from rotunda.spark.topics.exports import Exported, Exports
+from rotunda.spark.topics.topic_log import Bounds, Span, TopicLog, open_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+#: Attempts of a run whose segments are deleted or replaced meanwhile.
+_ATTEMPTS = 3
+_CHANGED = "RecordsChanged"
+_UNREADABLE = re.compile(r"RecordsUnreadable: (.*)")
+#: Files of a partition are written one after the other, without sorting the records by partition.
+_WRITTEN_WITH = {"spark.sql.maxConcurrentOutputFileWriters": "2", "spark.sql.optimizer.plannedWrite.enabled": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The new records of a topic, and for each partition the offset where they begin."""
+
+    log: TopicLog
+    start: Mapping[int, int]
+    spans: list[Span]
+
+    @property
+    def end(self) -> dict[int, int]:
+        """The offset after the new records, by partition."""
+        return {each.partition: max(self.start[each.partition], each.stable) for each in self.log.partitions}
+
+
+def bounds_of(text: str) -> dict[int, Bounds]:
+    """Return the offsets of an option `PARTITION:START:END,…`. Raises JobFailed."""
+    try:
+        rows = [tuple(map(int, part.split(":"))) for part in text.split(",")]
+        return {partition: Bounds(start, end) for partition, start, end in rows}
+    except ValueError:
+        raise JobFailed(f"{text[:40]!r} are not offsets; write PARTITION:START:END,…") from None
+
+
+def export(spark: SparkSession, topic: str, data_dir: Path, output: str, given: Mapping[int, Bounds]) -> list[str]:
+    """Export the new records of a topic and return lines about them. Raises JobFailed."""
+    storage = Storage(spark, output)
+    if not storage.renames_at_once:
+        raise JobFailed(
+            f"{output} is in an object store, which cannot rename a directory at once; use another --output"
+        )
+    storage.make_directory(".")
+    with exclusive(storage, "export"):
+        exports = Exports(storage)
+        last = exports.last()
+        for attempt in range(_ATTEMPTS):
+            exports.clean_up()
+            try:
+                plan = _plan(open_topic(data_dir, topic, given), last, output)
+                records = _write(spark, plan.spans, exports.staged) if plan.spans else 0
+            except Exception as error:
+                unreadable = _UNREADABLE.search(str(error))
+                if unreadable is not None:
+                    raise JobFailed(f"{unreadable[1]}; nothing was exported") from error
+                changed = isinstance(error, FileNotFoundError) or _CHANGED in str(error)
+                if not changed or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                break
+        if not plan.spans:
+            return [f"no new records of {topic} since run {last.run} in {exports.records}"]
+        run = Exported(last.run + 1, plan.log.topic_id, plan.end)
+        exports.commit(run.run, run.to_json(topic, plan.start, records))
+    return _report(plan, run.run, records, exports.records)
+
+
+def _plan(log: TopicLog, last: Exported, output: str) -> _Plan:
+    if last.run and last.topic_id != log.topic_id:
+        raise JobFailed(
+            f"topic {log.topic} was deleted and created again: {output} has records of topic id {last.topic_id}, "
+            f"the broker those of {log.topic_id}; use another --output"
+        )
+    start = {each.partition: max(each.start, last.offsets.get(each.partition, 0)) for each in log.partitions}
+    return _Plan(log, start, [span for each in log.partitions for span in each.spans(start[each.partition])])
+
+
+def _write(spark: SparkSession, spans: Sequence[Span], staged: str) -> int:
+    """Write the records of spans, one task for each, and return their number."""
+    from pyspark.sql import Observation  # noqa: PLC0415 - complaints need not wait for pyspark
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from rotunda.spark.topics.record_batches import SCHEMA, read_spans  # noqa: PLC0415
+
+    numbers = spark.range(0, len(spans), 1, len(spans))
+    observed = Observation()
+    records = numbers.mapInArrow(partial(read_spans, spans), SCHEMA).observe(observed, F.count("*").alias("records"))
+    with configured(spark, _WRITTEN_WITH):
+        records.write.mode("overwrite").option("compression", "zstd").partitionBy("partition").parquet(staged)
+    return int(observed.get["records"])
+
+
+def _report(plan: _Plan, run: int, records: int, where: str) -> list[str]:
+    ends = plan.end
+    rows = [
+        (each.partition, plan.start[each.partition], ends[each.partition], each.high_watermark - ends[each.partition])
+        for each in plan.log.partitions
+    ]
+    said = f"{counted(records, 'record')} of {plan.log.topic}: run {run} in {where}"
+    return [said, "", *lines(("partition", "from", "to", "undecided"), rows)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rotunda report export", description=__doc__)
+    parser.add_argument("topic", metavar="TOPIC", help="the topic to export")
+    parser.add_argument("--input", required=True, metavar="DIR", help="the broker's data directory")
+    parser.add_argument("--output", metavar="DIR", help="output directory (default: exports/TOPIC in the input)")
+    parser.add_argument(
+        "--offsets",
+        type=bounds_of,
+        default={},
+        metavar="PARTITION:START:END,...",
+        help="log start offset and high watermark of partitions (default: the broker's, or of its last checkpoint)",
+    )
+    parser.add_argument("--master", metavar="URL", help="Spark master (default: that of spark-submit)")
+    return parser
+
+
+def _run(arguments: Sequence[str]) -> None:
+    options = _parser().parse_args(arguments)
+    if find_spec("pyarrow") is None:
+        raise JobFailed("PyArrow is not installed; install it with: pip install 'rotunda-broker[spark]'")
+    output = options.output or f"{options.input.rstrip('/')}/exports/{options.topic}"
+    with session("export", options.master) as spark, progress(spark, "export"):
+        said = export(spark, options.topic, Path(options.input), output, options.offsets)
+    print("\n".join(said))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the export from a command line and return its exit code."""
+    return reported("export", lambda: _run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

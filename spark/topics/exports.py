@@ -1,0 +1,107 @@
+"""The output directory of a topic's export: runs that appear whole, each with the offsets that it covers.
+
+A run writes into `staged/` and then renames that directory to `records/run=N`, its offsets included: one rename makes
+files and offsets visible together. A killed run leaves only `staged/`, which the next run removes. The newest run says
+where the next one begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.storage import Storage
+
+RECORDS, STAGED = "records", "staged"
+#: A hidden name, so that readers of the records do not treat it as data.
+OFFSETS = "_offsets.json"
+VERSION = 1
+_RUN = re.compile(r"run=(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The offsets of a committed run: the next one of each partition. Run 0 is an empty output.
+
+    `columns` is the schema of the values' JSON fields, empty without.
+    """
+
+    run: int
+    topic_id: str
+    offsets: Mapping[int, int]
+    columns: str = ""
+
+    def to_json(self, topic: str, start: Mapping[int, int], records: int) -> str:
+        """Return the text of the run's file."""
+        ranges = {str(number): [start.get(number, end), end] for number, end in sorted(self.offsets.items())}
+        said = {"version": VERSION, "topic": topic, "topicId": self.topic_id, "records": records, "offsets": ranges}
+        return json.dumps({**said, "columns": self.columns}, indent=1) + "\n"
+
+
+class Exports:
+    """The runs in an output directory. One process at a time writes them."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.staged = f"{storage.root}/{STAGED}"
+        self.records = f"{storage.root}/{RECORDS}"
+
+    def last(self) -> Exported:
+        """Return the newest run. Raises JobFailed for a file of an unknown version."""
+        runs = [int(found[1]) for name in self._storage.names(RECORDS) if (found := _RUN.fullmatch(name))]
+        if not runs:
+            return Exported(0, "", {})
+        name = f"{_path_of(max(runs))}/{OFFSETS}"
+        where = f"{self._storage.root}/{name}"
+        if not self._storage.exists(name):
+            raise JobFailed(f"{where} is missing: the newest run must keep it, because the next one begins there")
+        said: dict[str, Any] = json.loads(self._storage.read(name))
+        if said.get("version") != VERSION:
+            raise JobFailed(f"{where} has version {said.get('version')}, which this job does not know")
+        offsets = {int(partition): ends[1] for partition, ends in said["offsets"].items()}
+        return Exported(max(runs), said["topicId"], offsets, said["columns"])
+
+    def clean_up(self) -> None:
+        """Remove the files of a killed run."""
+        self._storage.remove(STAGED)
+
+    def commit(self, run: int, text: str) -> None:
+        """Make the staged files and these offsets visible. Raises JobFailed when they cannot be renamed."""
+        self._storage.remove(f"{STAGED}/_SUCCESS")
+        self._storage.write(f"{STAGED}/{OFFSETS}", text)
+        self._storage.make_directory(RECORDS)
+        local = self._storage.local_path
+        if local is not None:
+            _sync(local / STAGED)
+        if not self._storage.rename(STAGED, _path_of(run)):
+            raise JobFailed(f"{self.staged} cannot be renamed to {self.records}/{_name_of(run)}")
+        if local is not None:
+            _sync_one(local / RECORDS)
+
+
+def _name_of(run: int) -> str:
+    return f"run={run:08}"
+
+
+def _path_of(run: int) -> str:
+    return f"{RECORDS}/{_name_of(run)}"
+
+
+def _sync(directory: Path) -> None:
+    """Make a directory with its content durable."""
+    for path in [directory, *directory.rglob("*")]:
+        _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
