@@ -8,14 +8,11 @@ were read from that broker. A part that the checkout does not support is left ou
 """
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.support.broker_process import BrokerProcess
 from tests.upgrade.content import DIRECTORIES, committed, records, topic_settings
 
 TOPICS = {
@@ -41,31 +39,30 @@ WAIT_S = 20.0
 def make(checkout: Path, name: str, settings: Sequence[str]) -> None:
     """Write DIRECTORIES/NAME.zip."""
     with tempfile.TemporaryDirectory() as temporary:
-        directory = Path(temporary)
-        data = directory / "content" / "data"
-        data.mkdir(parents=True)
-        process, bootstrap = _started(checkout, directory, data, settings)
-        try:
-            content = _filled(bootstrap)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-        (directory / "content" / "content.json").write_text(json.dumps(content, indent=1) + "\n")
-        shutil.rmtree(data / "request-log", ignore_errors=True)
-        shutil.make_archive(str(DIRECTORIES / name), "zip", directory / "content")
+        directory = Path(temporary) / "content"
+        directory.mkdir()
+        content = write(checkout, directory, dict(setting.split("=", 1) for setting in settings))
+        (directory / "content.json").write_text(json.dumps(content, indent=1) + "\n")
+        for path in directory.iterdir():
+            if path.name not in {"data", "content.json"}:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(directory / "data" / "request-log", ignore_errors=True)
+        shutil.make_archive(str(DIRECTORIES / name), "zip", directory)
 
 
-def _started(
-    checkout: Path, directory: Path, data: Path, settings: Sequence[str]
-) -> tuple["subprocess.Popen[str]", str]:
-    command = [sys.executable, "-m", "rotunda", "start", "--run-dir", str(directory / "run"), "--data-dir", str(data)]
-    for setting in ("listeners=PLAINTEXT://127.0.0.1:0", *settings):
-        command += ["--set", setting]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    process = subprocess.Popen(command, cwd=checkout, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    ready = process.stdout.readline()
-    return process, ready.split("bootstrap=")[1].split()[0]
+def write(checkout: Path, directory: Path, settings: Mapping[str, object]) -> dict[str, Any]:
+    """Fill `directory`/data with the broker of a checkout, and return the content."""
+    broker = broker_of(checkout, directory, settings).start()
+    try:
+        return _filled(broker.bootstrap)
+    finally:
+        broker.stop()
+
+
+def broker_of(checkout: Path, directory: Path, settings: Mapping[str, object]) -> BrokerProcess:
+    """Return a broker that runs the code of a checkout."""
+    code = {"PYTHONPATH": str(checkout / "ops" / "package")}
+    return BrokerProcess(directory, settings, ephemeral=False, environment=code)
 
 
 def _filled(bootstrap: str) -> dict[str, Any]:

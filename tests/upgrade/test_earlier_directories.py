@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from rotunda.broker.config.broker_config import BrokerConfig
 from rotunda.broker.metadata.features import LEVEL
@@ -19,12 +17,9 @@ from rotunda.broker.metadata.storage.metadata_file import metadata_path
 from rotunda.broker.metadata.storage.preparation import prepare
 from rotunda.broker.metadata.storage.store import MetadataStore
 from tests.support.broker_process import BrokerProcess
-from tests.upgrade.content import DIRECTORIES, WAIT_S, committed, records, topic_settings
+from tests.upgrade.content import DIRECTORIES, SETTINGS, assert_is_served, write_more
 
 NAMES = sorted(path.stem for path in DIRECTORIES.glob("*.zip"))
-
-#: The directories become old, and their records must not expire.
-SETTINGS = {"offsets.retention.minutes": 2_000_000_000, "num.network.threads": 1, "num.io.threads": 2}
 
 
 def unpacked(name: str, directory: Path) -> dict[str, Any]:
@@ -45,33 +40,10 @@ def test_a_directory_of_an_earlier_commit_is_served_as_it_was(name: str, broker_
     content = unpacked(name, broker_directory)
     broker = BrokerProcess(broker_directory, SETTINGS, ephemeral=False).start()
     try:
-        bootstrap = broker.bootstrap
-        for topic, expected in content["records"].items():
-            partitions = 1 + max(partition for partition, _, _ in expected)
-            assert records(bootstrap, topic, partitions) == expected
-            assert topic_settings(bootstrap, topic) == content["settings"][topic]
-        if content["committed"]:
-            assert committed(bootstrap) == content["committed"]
-        write_more(bootstrap)
-        problems = [line for line in broker.log_since(0) if " ERROR " in line or "orphan" in line]
-        assert not problems, problems
+        assert_is_served(broker, content)
+        write_more(broker.bootstrap, "more")
     finally:
         broker.stop()
-
-
-def write_more(bootstrap: str) -> None:
-    """Create a topic, and write to an old and a new one in a transaction of an earlier transactional id."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    [created] = admin.create_topics([NewTopic("more", 1, 1)]).values()
-    created.result(WAIT_S)
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "writer"})
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce("orders", "last", partition=0)
-    producer.produce("more", "first", partition=0)
-    producer.commit_transaction(WAIT_S)
-    assert records(bootstrap, "orders", 1)[-1][2] == "last"
-    assert records(bootstrap, "more", 1) == [[0, 0, "first"]]
 
 
 def test_each_schema_of_the_metadata_file_has_a_directory(tmp_path: Path) -> None:

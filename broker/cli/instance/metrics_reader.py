@@ -53,13 +53,14 @@ def attached(record: RunRecord) -> BrokerReader:
 
 
 def _topics(data_dir: Path, broker_words: BrokerWords) -> Callable[[], list[Topic]]:
-    """Return a function that returns the present topics."""
+    """Return a function that returns the present topics. It has no file open between two calls."""
     metadata = MetadataCache(metadata_path(data_dir), broker_words.handlers, load(None, {}, {}))
     known: list[Topic] = []
 
     def topics() -> list[Topic]:
         if broker_words.metadata_version > metadata.version:
             metadata.refresh()
+            metadata.close()
             known[:] = [
                 (topic.name, topic.internal, [(each.index, each.row, each.owner) for each in topic.partitions])
                 for topic in metadata.topics()
