@@ -16,16 +16,14 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from rotunda.broker.coordinator.coordinator_log import CoordinatorLog, Done
+    from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.group import Group
     from rotunda.broker.coordinator.offsets.offsets import CommitTargets
-    from rotunda.broker.coordinator.records import Apply, Record, RecordTable, RecordType
+    from rotunda.broker.coordinator.records import Apply, RecordTable, RecordType
     from rotunda.broker.protocol.record_template import RepeatedRecords
 
 #: Returns whether a group, by id, may use this many more bytes of memory.
 Admit = Callable[[str, int], bool]
-
-_NO_PRODUCER = (-1, -1)
 
 
 def admit_all(group_id: str, more_bytes: int) -> bool:
@@ -62,6 +60,8 @@ class GroupShard:
         self.is_open = True
         self._is_loaded = False
         self._log = log
+        #: Append records of changes (`CoordinatorLog.append`), and wait for those appended before.
+        self.append, self.when_committed = log.append, log.when_committed
         self._table = table
         self._loaded = loaded
 
@@ -83,15 +83,6 @@ class GroupShard:
         """Whether memory may differ from the log: the partition is being loaded, or a write has failed."""
         return self._log.has_failed or not self._is_loaded
 
-    def append(
-        self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER, *, patient: bool = False
-    ) -> None:
-        """Append records; ``done`` is called once: with 0 when they are committed, or with an error.
-
-        ``patient`` records may wait for a later commit.
-        """
-        self._log.append(records, done, producer, patient=patient)
-
     def commit_again(self, commit: CommitToRepeat, offsets: Sequence[int], now_ms: int, committer: object) -> None:
         """Apply and append an offset for each partition of a cached commit. HOT.
 
@@ -99,10 +90,6 @@ class GroupShard:
         """
         self.offsets.restore(commit.targets, offsets, now_ms)
         self._log.append_repeated(commit.records, offsets, now_ms, committer)
-
-    def when_committed(self, done: Done) -> None:
-        """Call ``done`` once all appended records are committed: at once if there are none."""
-        self._log.when_committed(done)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Commit or drop the offsets of a transaction after its marker is in the log."""

@@ -98,7 +98,7 @@ class FaultInjection:
         )
         request.session = session
         if fail is None or request.api_key == _PRODUCE or session.alters_answer:
-            self._handler.dispatch(request)
+            self._handler.dispatch(request, may_be_fast=False)
         elif request.api_key != _FETCH:
             self._refuse(request, fail.error)
         elif fail.error in _OF_SESSIONS:
@@ -107,7 +107,7 @@ class FaultInjection:
             ]
             self._send(request, wire, AnswerFacts(fail.error))
         else:
-            self._handler.dispatch(request)
+            self._handler.dispatch(request, may_be_fast=False)
 
     def _expire_locks(self, request: Request) -> None:
         names = self._names(request, parse_header(request.view, request.start, request.end).body_offset)

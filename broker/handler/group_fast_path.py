@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rotunda.broker.apis.groups.offset_commit import (
     NO_RETENTION,
@@ -54,9 +54,8 @@ _CLIENT_ID: Final = PREFIX_START + 2
 #: Shorter frames are invalid requests.
 _SHORTEST: Final = 16
 
-#: Longer requests and responses use the general path.
+#: Longer requests use the general path.
 _LONGEST_HEARTBEAT: Final = 512
-_LONGEST_ANSWER: Final = 4096
 
 #: Longer commits use the general path, which splits commits of very many partitions into slices.
 _LONGEST_COMMIT: Final = 16_384
@@ -86,6 +85,15 @@ class CachedHeartbeat(CachedFields):
     def __init__(self, request: Request, shard: GroupShard, body: Any) -> None:
         super().__init__(request)
         self.shard, self.body = shard, body
+
+
+class WrittenAnswer(NamedTuple):
+    """The response to a commit whose records are written, and its first error."""
+
+    payload: bytes
+    error: int
+    facts: tuple[bytes, bytes]
+    """The subject, and the envelope tail that contains it."""
 
 
 class CommitAnswers:
@@ -126,27 +134,16 @@ class CommitAnswers:
         now_ns = self._now_ns()
         self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(error, about=facts[0]))
 
-    def send_short(self, request: Request, payload: bytes, facts: tuple[bytes, bytes]) -> None:
-        """Send a short response without an error; ``facts``: the subject, and the envelope tail that contains it."""
-        now_ns = self._now_ns()
-        responses = self._responses
-        size = len(payload)
-        at = responses.try_begin(request, now_ns, size, NO_RECORDS, facts[1])
-        if at >= 0:
-            responses.view[at : at + size] = payload
-        else:
-            responses.send(request, now_ns, now_ns, payload, AnswerFacts(about=facts[0]))
-
-    def contained(self, request: Request, done: Callable[[int], None]) -> Callable[[int], None]:
-        """Return ``done``, wrapped to close the connection on a fault."""
-
-        def done_or_close(error: int) -> None:
-            try:
-                done(error)
-            except Exception:
-                self._fault(request)
-
-        return done_or_close
+    def answer_first(self, request: Request, topics: Sequence[Any], written: WrittenAnswer, error: int) -> None:
+        """Send the response to a commit that matched no cached one, or the error of its write; raises nothing."""
+        try:
+            if error:
+                self.answer(request, rejected(topics, error), error, written.facts)
+            else:
+                now_ns, facts = self._now_ns(), AnswerFacts(written.error, about=written.facts[0])
+                self._responses.send(request, now_ns, now_ns, written.payload, facts)
+        except Exception:
+            self._fault(request)
 
     def _fault(self, request: Request) -> None:
         """Close the connection of a commit whose response failed; the rest of its batch is not affected."""
@@ -237,12 +234,14 @@ class GroupFastPath:
 
     def commit(self, request: Request) -> bool:
         """Handle an offset commit; False if it must use the general path."""
-        if not self._is_short_and_next(request):
+        version, view, start, end = request.api_version, request.view, request.start, request.end
+        # An older commit of this connection may still be running in slices.
+        is_next = _SHORTEST <= end - start <= _LONGEST_COMMIT and not self._slices.has(request.connection_id)
+        if not is_next or not _OLDEST_COMMIT <= version <= _NEWEST_COMMIT:
             return False
         found = self._commits.find(request)
         if found is not None and self._commit_again(request, *found):
             return True
-        version, view, start, end = request.api_version, request.view, request.start, request.end
         body_at = _body_of(view, start, is_flexible=is_flexible(_OFFSET_COMMIT, version))
         if body_at < 0:
             return False
@@ -255,30 +254,14 @@ class GroupFastPath:
             self._answers.answer(request, validated.response, validated.error, facts)
             return True
         payload = codec.encode_response(_OFFSET_COMMIT, version, request.correlation_id, validated.response)
-        is_short = not validated.error and len(payload) <= _LONGEST_ANSWER
-        if is_short and body.retention_time_ms == NO_RETENTION and validated.partitions <= _MOST_PARTITIONS:
+        is_plain = not validated.error and body.retention_time_ms == NO_RETENTION
+        if is_plain and validated.partitions <= _MOST_PARTITIONS:
             self._keep(request, (body, places), validated, payload)
-
-        def done(error: int) -> None:
-            if error:
-                self._answers.answer(request, rejected(body.topics, error), error, facts)
-            elif is_short:
-                self._answers.send_short(request, payload, facts)
-            else:
-                now_ns = self._now_ns()
-                self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(validated.error, about=facts[0]))
-
+        written = WrittenAnswer(payload, validated.error, facts)
+        done = partial(self._answers.answer_first, request, body.topics, written)
         self._linger.connections.add(request.connection_id)
-        validated.shard.append(validated.records, self._answers.contained(request, done), patient=True)
+        validated.shard.append(validated.records, done, patient=True)
         return True
-
-    def _is_short_and_next(self, request: Request) -> bool:
-        """Return whether a commit may use the fast path. HOT."""
-        # An older commit of this connection may still be running in slices.
-        is_next = _SHORTEST <= request.end - request.start <= _LONGEST_COMMIT and not self._slices.has(
-            request.connection_id
-        )
-        return is_next and _OLDEST_COMMIT <= request.api_version <= _NEWEST_COMMIT
 
     def _commit_again(self, request: Request, cached: CachedCommit, offsets: Sequence[int]) -> bool:
         """Handle a commit that differs from a cached one in its offsets only; False if not handled. HOT."""

@@ -134,7 +134,7 @@ class RequestHandler:
         #: By API: each returns False if the request must use the general path.
         self._fast_paths = paths if ways.have_fast_paths else {}
         self._wrappers: list[Wrapper] = []
-        self._handle: Handle = self._handle_plain
+        self._handle: Handle = self.dispatch
         self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
         #: Whether the last turn may have left a task that no bell has rung for since it began.
         self.has_more = True
@@ -240,8 +240,8 @@ class RequestHandler:
         """Commit the staged changes and send all waiting responses."""
         self._calls.late.finish()
         self._coordinators.stop_waiting()
-        while self._coordinators.flush() or self._produce.is_dirty:
-            self._produce.commit()
+        while self._produce.verify() or self._coordinators.flush() or self._appends.dirty:
+            self._appends.commit()
         self._publish()
 
     def counters(self) -> dict[str, int]:
@@ -282,9 +282,8 @@ class RequestHandler:
         now_ns = self.now_ns()
         self.turns.spent(now_ns, TAKING)
         self._coordinators.turn(now_ns)
-        self._moved += self._produce.commit()
-        while self._coordinators.flush() or self._produce.is_dirty:
-            self._moved += self._produce.commit()
+        while self._produce.verify() or self._coordinators.flush() or self._appends.dirty:
+            self._moved += self._appends.commit()
 
     def _refresh_metadata(self) -> bool:
         """Load the controller's changes; False if there are none."""
@@ -327,15 +326,9 @@ class RequestHandler:
         self._handled_ns, self.requests = handled_ns, self.requests + number
         return frames[number:]
 
-    def _handle_plain(self, request: Request) -> None:
-        """Handle a request by the fast path of its API; if it has none or returns False, by the API's function."""
-        fast_path = self._fast_paths.get(request.api_key)
-        if fast_path is None or not fast_path(request):
-            self.dispatch(request)
-
     def _handle_charged(self, request: Request) -> None:
         """Handle a request and charge its client's quotas for the time."""
-        handle = self._handle_plain
+        may_be_fast = True
         if request.api_key == _PRODUCE and not request.area:
             # A request like the last of its connection has the same quotas, and shares the cost of the commit.
             last = self._produce.cache.last.recent.get(request.connection_id)
@@ -343,10 +336,10 @@ class RequestHandler:
                 request.quotas = last.quotas
                 if self._produce.try_fast(request):
                     return
-                handle = self.dispatch
+                may_be_fast = False
         self.charge(request)
         try:
-            handle(request)
+            self.dispatch(request, may_be_fast=may_be_fast)
         finally:
             self._quotas.end_one(request.quotas, self.now_ns())
 
@@ -368,12 +361,15 @@ class RequestHandler:
         self._chain()
 
     def _chain(self) -> None:
-        self._handle = self._handle_charged if self._quotas.is_in_force else self._handle_plain
+        self._handle = self._handle_charged if self._quotas.is_in_force else self.dispatch
         for wrapper in self._wrappers:
             self._handle = partial(wrapper, handle=self._handle)
 
-    def dispatch(self, request: Request) -> None:
-        """Call the function that the registry has for a request (``E07``)."""
+    def dispatch(self, request: Request, *, may_be_fast: bool = True) -> None:
+        """Call the function of a request's API (``E07``): its fast path, or the general one if that returns False."""
+        fast_path = self._fast_paths.get(request.api_key) if may_be_fast else None
+        if fast_path is not None and fast_path(request):
+            return
         api = APIS.get(request.api_key)
         if api is None:
             raise InvalidReceive(f"api key {request.api_key} is not supported")

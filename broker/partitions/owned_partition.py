@@ -6,12 +6,8 @@ the new end in shared memory (the one word that commits them), then acknowledge.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
-
-from rotunda.broker.log.partition_log import LogWriteFailed
-from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from rotunda.broker.ipc.request import Request
@@ -20,17 +16,8 @@ if TYPE_CHECKING:
     from rotunda.broker.protocol.records import RawHeader
     from rotunda.shm.tables.partitions import RowWriter
 
-logger = logging.getLogger(__name__)
-
-#: Called when a commit could not be written.
-WriteFailed = Callable[["OwnedPartition", LogWriteFailed], None]
-
 #: Called when a staged batch is committed or has failed: (error code, base offset, append time in ms).
 AppendCallback = Callable[[int, int, int], None]
-
-
-def _ignore_failure(owned: OwnedPartition, failure: LogWriteFailed) -> None:
-    """Ignore a failed write."""
 
 
 class PlainProduce(Protocol):
@@ -84,21 +71,3 @@ class OwnedPartition:
             log.size_bytes,
         )
         self.published_end = log.log_end_offset
-
-    def commit(self, write_failed: WriteFailed = _ignore_failure) -> int:
-        """Write and publish the staged batches; call ``write_failed`` if the write fails.
-
-        Return the Kafka error code for every batch not below `published_end`.
-        """
-        try:
-            if self.log.commit():
-                self.publish()
-        except LogWriteFailed as failure:
-            write_failed(self, failure)
-            return int(ErrorCode.KAFKA_STORAGE_ERROR)
-        except Exception:
-            # An internal error between memory and file: the staged batches are in doubt, the published ones are not.
-            logger.exception("the commit to %s failed", self.log.directory)
-            self.log.reject_everything()
-            return int(ErrorCode.KAFKA_STORAGE_ERROR)
-        return 0

@@ -74,12 +74,14 @@ class Owner:
             fields["attributes"] = TRANSACTIONAL
         batch = memoryview(bytearray(record_batch([value], **fields)))
         assert self.owned.log.stage(batch, unpack_header(batch))[0] == 0
-        assert self.owned.commit() == 0
+        assert self.owned.log.commit()
+        self.owned.publish()
         self.announce()
 
     def end(self, producer_id: int, *, commit: bool) -> None:
         assert self.owned.log.stage_marker(producer_id, 0, 0, commit=commit)[0] == 0
-        assert self.owned.commit() == 0
+        assert self.owned.log.commit()
+        self.owned.publish()
         self.announce()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.faults.faulty_session import FaultySession
+from rotunda.broker.handler.request_handler import Handle
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions.produce.produces import Produces
 from rotunda.broker.partitions.request_cache import CACHED_NS
@@ -215,20 +216,16 @@ def test_nothing_is_kept_of_connections_that_have_gone(stepped: SteppedBroker, p
     assert path.cache.last.recall(staying.connection) is not None
 
 
-def test_a_request_that_a_fault_has_struck_is_not_what_the_next_one_is_like(
-    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_a_fault_has_struck_is_not_what_the_next_one_is_like(stepped: SteppedBroker) -> None:
     """The next one would use its session, and fail too."""
     client, handler = stepped.client(), stepped.handler(0)
     struck = FaultySession("ANONYMOUS", "", delay_ms=1)
-    dispatch = handler.dispatch
-    with monkeypatch.context() as patched:
 
-        def strike(request: Request) -> None:
-            request.session = struck
-            dispatch(request)
+    def strike(request: Request, handle: Handle) -> None:
+        request.session = struck
+        handle(request)
 
-        patched.setattr(handler, "dispatch", strike)
-        client.produce([("topic", stepped.owned_by("topic", 0)[0], record_batch([b"a"]))])
-        stepped.settle()
+    handler.wrap(strike)
+    client.produce([("topic", stepped.owned_by("topic", 0)[0], record_batch([b"a"]))])
+    stepped.settle()
     assert len(handler._produce.cache) == 0

@@ -12,12 +12,11 @@ from unittest import mock
 import pytest
 
 from rotunda.broker.handler.api_calls import ApiCalls
-from rotunda.broker.handler.request_handler import RequestHandler
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, SEND
 from rotunda.broker.log.partition_log import PartitionLog
 from rotunda.broker.partitions.fetch.fetch import Fetch
 from rotunda.broker.partitions.fetch.fetches import Fetches
-from rotunda.broker.partitions.owned_partition import OwnedPartition
+from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
 from tests.support.wire_messages import CREATE_TOPICS, FETCH, FETCH_VERSION, METADATA, fetch_body, metadata_body, string
@@ -100,7 +99,7 @@ def test_an_answer_that_kills_is_dropped_after_the_second_death(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The copy that its processor resends is the same request."""
-    kills(RequestHandler, "dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end]))
+    kills(ApiCalls, "handle", lambda _, __, frame: bytes(frame.view[frame.start : frame.end]))
     bystander = stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
     poison = stepped.client().send(METADATA, METADATA_VERSION, metadata_body(["poison"]), target=0)
     behind = stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
@@ -113,7 +112,7 @@ def test_an_answer_that_kills_is_dropped_after_the_second_death(
 def test_the_controller_outlives_a_request_that_kills_it(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    kills(RequestHandler, "dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end]))
+    kills(ApiCalls, "handle", lambda _, __, frame: bytes(frame.view[frame.start : frame.end]))
     body = struct.pack(">i", 1) + string("poison") + struct.pack(">ihiii?", 1, 1, 0, 0, 30_000, False)
     poison = stepped.client().send(CREATE_TOPICS, 2, body, target=CONTROLLER)
     assert settle(stepped) == 2
@@ -195,9 +194,11 @@ def test_what_kills_in_the_commit_is_found_by_taking_each_alone(
 ) -> None:
     """The first death is not attributed: a turn commits all its staged batches together."""
     kills(
-        OwnedPartition,
+        PartitionAppender,
         "commit",
-        lambda owned, *_: b"".join(bytes(answer[-1]) for answer in [*owned.callbacks, *owned.fast_appends]),
+        lambda appends: b"".join(
+            bytes(answer[-1]) for owned in appends.dirty.values() for answer in [*owned.callbacks, *owned.fast_appends]
+        ),
     )
     partition = stepped.owned_by("topic", 0)[0]
     before, poison, behind = (
@@ -211,14 +212,14 @@ def test_what_kills_in_the_commit_is_found_by_taking_each_alone(
 
 def test_one_death_drops_nothing(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     deaths = iter([True])
-    real = RequestHandler.dispatch
+    real = ApiCalls.handle
 
-    def deadly_once(self: RequestHandler, frame: Any) -> None:
+    def deadly_once(self: ApiCalls, api: Any, request: Any) -> None:
         if next(deaths, False):
             raise Killed
-        real(self, frame)
+        real(self, api, request)
 
-    monkeypatch.setattr(RequestHandler, "dispatch", deadly_once)
+    monkeypatch.setattr(ApiCalls, "handle", deadly_once)
     sent = [stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0) for _ in range(3)]
     assert settle(stepped) == 1
     assert [each.answer.kind for each in sent] == [SEND] * 3
@@ -248,7 +249,7 @@ def test_what_has_been_dropped_twice_is_dropped_at_no_death(
 ) -> None:
     """A client resends requests without a response. It is tried again after the window of restarts."""
     kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
-    kills(RequestHandler, "dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end])[:80])
+    kills(ApiCalls, "handle", lambda _, __, frame: bytes(frame.view[frame.start : frame.end])[:80])
     own, other = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
 
     def send(value: bytes) -> Sent:

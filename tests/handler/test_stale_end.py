@@ -34,7 +34,8 @@ class CompactedPartition:
         data = record_batch([b"v" * 20 for _ in keys], keys=list(keys), timestamp_ms=timestamp_ms or self.now_ms)
         batch = memoryview(bytearray(data))
         assert self.owned.log.stage(batch, unpack_header(batch))[0] == 0
-        assert self.owned.commit() == 0
+        assert self.owned.log.commit()
+        self.owned.publish()
 
     def roll(self) -> None:
         """Start a new segment."""

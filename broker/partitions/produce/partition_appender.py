@@ -14,7 +14,8 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import Records, records_of
 from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from rotunda.broker.log.append_limits import TO_BE_VALIDATED, Validated
-from rotunda.broker.partitions.owned_partition import AppendCallback, OwnedPartition, WriteFailed
+from rotunda.broker.log.partition_log import LogWriteFailed
+from rotunda.broker.partitions.owned_partition import AppendCallback, OwnedPartition
 from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_rejection, write_note
 from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -40,7 +41,7 @@ class PartitionAppender:
         responses: ResponseWriter,
         guards: Iterator[int],
         now_ns: Callable[[], int],
-        write_failed: WriteFailed,
+        write_failed: Callable[[OwnedPartition, LogWriteFailed], None],
     ) -> None:
         """``write_failed`` is called for every failed write to a log."""
         self.records_appended = 0
@@ -151,8 +152,19 @@ class PartitionAppender:
         for row, owned in dirty:
             log = owned.log
             before = log.log_end_offset, log.size_bytes
-            begun_ns = self._now_ns()
-            error = owned.commit(self._write_failed)
+            begun_ns, error = self._now_ns(), 0
+            try:
+                if log.commit():
+                    owned.publish()
+            except LogWriteFailed as failure:
+                self._write_failed(owned, failure)
+                error = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            except Exception:
+                # An internal error between memory and file: the staged batches are in doubt, the published ones are
+                # not.
+                logger.exception("the commit to %s failed", log.directory)
+                log.reject_everything()
+                error = int(ErrorCode.KAFKA_STORAGE_ERROR)
             now_ns = self._now_ns()
             self.commit_ns += now_ns - begun_ns
             rows.append(row)

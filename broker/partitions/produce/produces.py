@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
 from rotunda.broker.ipc.request import NOTED, STATE_OFFSET, Request
-from rotunda.broker.ipc.request_facts import Records, RecordsCount, records_of, subject
+from rotunda.broker.ipc.request_facts import RecordsCount, records_of, subject
 from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from rotunda.broker.log.append_limits import TO_BE_VALIDATED
 from rotunda.broker.partitions.owned_partition import AppendCallback
@@ -53,10 +53,10 @@ from rotunda.broker.partitions.produce.verification import (
 from rotunda.broker.partitions.request_cache import RequestCache, RequestCaches
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import RequestHeader, parse_header
-from rotunda.broker.protocol.messages.produce import Part, ProduceRequest, produce_in_steps
+from rotunda.broker.protocol.messages.produce import Part, ProduceRequest, parse_produce
 from rotunda.broker.protocol.record_reader import ReadAllowance
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE
 from rotunda.broker.scheduling.slices import Slices, Work
 from rotunda.broker.scheduling.task_queues import RequestIdentity, TaskQueues
 from rotunda.shm.words import words_of
@@ -157,7 +157,7 @@ class Produces:
             abandon()
             self._responses.close_connection(request, self._now_ns())
 
-        work = self._read_and_append(produce, header)
+        work = self._begin_parts(produce, header)
         try:
             self._queues.take(request.connection_id, RequestIdentity(request.identity, header.client_id), work, failed)
         except Exception:
@@ -210,49 +210,23 @@ class Produces:
         if produce.complete:
             self._pending.pop(produce.token, None)
 
-    def _read_and_append(self, produce: Produce, header: RequestHeader) -> Work:
+    def _begin_parts(self, produce: Produce, header: RequestHeader) -> Work:
+        """Read a request, then handle its parts one by one.
+
+        Nothing is appended before it is read completely, so after a death it is read again. Parts with slow validation:
+        only a few run at a time, and those not started after `LONGEST_NS` are rejected, so that the client sends them
+        again. Not in a repeated request: a predecessor may have forwarded them to another owner.
+        """
         request = produce.request
         try:
-            body, records = yield from self._read(request, header.body_offset)
-        except InvalidReceive as error:
+            body = parse_produce(request.view, request.api_version, header.body_offset, request.end)
+        except InvalidReceive as failure:
             produce.abandon()
-            self._close_faulty(request, error)
+            self._close_faulty(request, failure)
             return
-        first = body.parts[0] if body.parts else None
-        row = -1 if first is None else self._partitions.row_of(first.topic_name, first.topic_id, first.partition)
-        facts = AnswerFacts(records=records, about=subject(row, len(body.parts), acks=body.acks))
-        produce.begin(body.acks, len(body.parts), facts)
-        yield from self._begin_parts(produce, body, header.client_id)
-
-    def _read(self, request: Request, body_offset: int) -> Steps[tuple[ProduceRequest, Records]]:
-        """Return a request and the facts of its records; from then on its base offsets are notes.
-
-        Nothing is appended before it is parsed completely, so after a death the request is parsed again. Raises
-        InvalidReceive when it is malformed.
-        """
-        view = request.view
-        body = yield from produce_in_steps(view, request.api_version, body_offset, request.end)
-        count = RecordsCount()
-        for number, part in enumerate(body.parts, 1):
-            offset, size = part.records_offset, part.records_size
-            count.add(unpack_header(view, offset) if size >= BATCH_HEADER_BYTES else None, size)
-            if size >= BATCH_HEADER_BYTES and not request.is_noted:
-                write_note(view, offset, NOT_APPENDED)
-            if not number % ELEMENTS_AT_ONCE:
-                yield
-        self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
-        return body, count.records
-
-    def _begin_parts(self, produce: Produce, body: ProduceRequest, client_id: str) -> Work:
-        """Handle the parts of a request one by one.
-
-        Parts with slow validation: only a few run at a time, and those not started after `LONGEST_NS` are rejected, so
-        that the client sends them again. Not in a repeated request: a predecessor may have forwarded them to another
-        owner.
-        """
-        request = produce.request
-        view, last_ns = request.view, self._now_ns() + LONGEST_NS
-        client = self._checks.client(request, body, client_id)
+        yield from self._begin(produce, body)
+        view, last_ns, error = request.view, self._now_ns() + LONGEST_NS, 0
+        client = self._checks.client(request, body, header.client_id)
         for index, part in enumerate(body.parts):
             error = noted_rejection(view, part.records_offset, part.records_size)
             if index:
@@ -266,22 +240,36 @@ class Produces:
             if error:
                 note_rejection(view, part.records_offset, part.records_size, error)
                 produce.part_done(index, part, error, -1, -1, -1)
+                continue
+            taken = self._produce_part(produce, index, part, body.transactional_id)
+            if taken.is_transactional:
+                self._transactional.enqueue(taken)
             else:
-                self._begin_part(produce, index, part, body.transactional_id)
+                self._try_part(taken)
         produce.all_parts_begun()
         if len(body.parts) == 1 and not error and not self._queues.has(request.connection_id):
             self._keep(request, body.parts[0], body, client)
 
-    @property
-    def is_dirty(self) -> bool:
-        """Whether `commit` has work to do."""
-        return bool(self._dirty) or self._transactional.has_unverified
+    def _begin(self, produce: Produce, body: ProduceRequest) -> Work:
+        """Count the records of a request for the request log; from then on its base offsets are notes."""
+        request, count = produce.request, RecordsCount()
+        view = request.view
+        for number, part in enumerate(body.parts, 1):
+            offset, size = part.records_offset, part.records_size
+            count.add(unpack_header(view, offset) if size >= BATCH_HEADER_BYTES else None, size)
+            if size >= BATCH_HEADER_BYTES and not request.is_noted:
+                write_note(view, offset, NOT_APPENDED)
+            if not number % ELEMENTS_AT_ONCE:
+                yield None
+        self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
+        first = body.parts[0] if body.parts else None
+        row = -1 if first is None else self._partitions.row_of(first.topic_name, first.topic_id, first.partition)
+        about = subject(row, len(body.parts), acks=body.acks)
+        produce.begin(body.acks, len(body.parts), AnswerFacts(records=count.records, about=about))
 
-    def commit(self) -> list[int]:
-        """Commit and publish all staged batches, and respond. Return the rows with moved ends."""
-        if self._transactional.has_unverified:
-            self._transactional.verify()
-        return self._appends.commit() if self._dirty else []
+    def verify(self) -> bool:
+        """Send the unverified parts of this loop pass to their coordinators; False if there are none."""
+        return self._transactional.verify()
 
     def _errors(self, request: Request, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
         """Return the records of a part that caused its rejection with one of `ERRORS_WITH_RECORD_DETAILS`."""
@@ -302,28 +290,21 @@ class Produces:
             return out_of_range(batch, request.api_version, allowance, oldest_ms, newest_ms)
         return keyless(batch, request.api_version, allowance, partition) if config.compacts else NO_ERRORS
 
-    def _begin_part(self, produce: Produce, index: int, part: Part, transactional_id: str | None) -> None:
-        """Append a part, forward it to its owner, or queue it in its transaction."""
+    def _produce_part(self, produce: Produce, index: int, part: Part, transactional_id: str | None) -> ProducePart:
+        """Return an accepted part, in its transaction if it has one."""
         topic = self._checks.topic(part)
         assert topic is not None  # noqa: S101 - `PartChecks.of` has looked it up
         _, row, owner = topic.partitions[part.partition]
-        taken, view = ProducePart(produce, index, part, row, owner), produce.request.view
-        has_header = part.records_size >= BATCH_HEADER_BYTES
-        if transactional_id is not None and has_header and is_transactional(view, part.records_offset):
+        taken, has_header = ProducePart(produce, index, part, row, owner), part.records_size >= BATCH_HEADER_BYTES
+        if transactional_id is not None and has_header and is_transactional(produce.request.view, part.records_offset):
             taken.begin_transaction(transactional_id, topic.name)
-            self._transactional.enqueue(taken)
-        else:
-            self._try_part(taken)
+        return taken
 
     def _try_part(self, part: ProducePart) -> None:
-        """Append a part, or forward it to its owner, with its current guard."""
-        if part.owner == self._partitions.index:
-            self._append_part(part)
-        else:
+        """Append a part to its log in this process, or forward it to its owner, with its current guard."""
+        if part.owner != self._partitions.index:
             self._forward(part)
-
-    def _append_part(self, part: ProducePart) -> None:
-        """Append a part to a log of this process."""
+            return
         produce, request, row = part.produce, part.produce.request, part.row
         produce.hold.readers += 1
 

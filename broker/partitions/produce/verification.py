@@ -112,11 +112,6 @@ class TransactionalParts:
         self._queues: dict[tuple[int, int], deque[ProducePart]] = {}
         self._to_verify: list[ProducePart] = []
 
-    @property
-    def has_unverified(self) -> bool:
-        """Whether `verify` has work to do."""
-        return bool(self._to_verify)
-
     def enqueue(self, part: ProducePart) -> None:
         """Append a part when it is first in its queue, which may be now."""
         queue = self._queues.get(part.queue_key)
@@ -141,17 +136,19 @@ class TransactionalParts:
                 self._to_verify.append(part)
         return False
 
-    def verify(self) -> None:
-        """Send the unverified parts of this loop pass to their coordinators."""
+    def verify(self) -> bool:
+        """Send the unverified parts of this loop pass to their coordinators; False if there are none. HOT."""
+        if not self._to_verify:
+            return False
         parts, self._to_verify = self._to_verify, []
         memberships: dict[tuple[str, Producer, bool], list[ProducePart]] = {}
         for part in parts:
             key = part.transaction[0], part.producer, self._is_verify_only(part)
             memberships.setdefault(key, []).append(part)
         for key, unverified in memberships.items():
-            self._verify(
-                Membership(*key, [(part.transaction[1], part.part.partition) for part in unverified]), unverified
-            )
+            names = [(part.transaction[1], part.part.partition) for part in unverified]
+            self._verify(Membership(*key, names), unverified)
+        return True
 
     def _verify(self, membership: Membership, parts: list[ProducePart]) -> None:
         def completed(errors: list[int]) -> None:

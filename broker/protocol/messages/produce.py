@@ -29,7 +29,7 @@ from rotunda.broker.protocol.primitives import (
     skip_tagged_fields,
 )
 from rotunda.broker.protocol.sliced_responses import Lazily, MemorySink, SlicedEncoder
-from rotunda.broker.protocol.steps import Steps, finished
+from rotunda.broker.protocol.steps import Steps
 
 FIRST_FLEXIBLE: Final = 9
 _LOG_START_OFFSET_FROM: Final = 5
@@ -60,11 +60,8 @@ class ProduceRequest(NamedTuple):
     parts: list[Part]
 
 
-#: Parts of one request, or topics: more than fit into the requests of the clients' defaults.
+#: Parts of one request, or topics: more than fit into the requests of the clients' defaults, read in 15 ms.
 MOST_PARTS: Final = 25_000
-
-#: Number of parts that are read between two steps: half a millisecond.
-_PARTS_AT_ONCE: Final = 300
 
 
 class PartResponse(NamedTuple):
@@ -97,13 +94,8 @@ _unpack_index_varint = struct.Struct(
 
 def parse_produce(buffer: Buffer, version: int, offset: int, end: int) -> ProduceRequest:
     """Parse the request body in [offset, end) of `buffer`. InvalidReceive when malformed."""
-    return finished(produce_in_steps(buffer, version, offset, end))
-
-
-def produce_in_steps(buffer: Buffer, version: int, offset: int, end: int) -> Steps[ProduceRequest]:
-    """Return the result of `parse_produce`, in steps."""
     try:
-        request, offset = yield from _parse(buffer, version, offset, end)
+        request, offset = _parse(buffer, version, offset, end)
     except MALFORMED as error:
         raise InvalidReceive(f"malformed Produce: {error}") from error
     check_end(offset, end)
@@ -115,7 +107,7 @@ def _check_parts(count: int) -> None:
         raise InvalidReceive(f"{count} topics or partitions in a request, which may have {MOST_PARTS}")
 
 
-def _parse(buffer: Buffer, version: int, offset: int, end: int) -> Steps[tuple[ProduceRequest, int]]:
+def _parse(buffer: Buffer, version: int, offset: int, end: int) -> tuple[ProduceRequest, int]:
     flexible = version >= FIRST_FLEXIBLE
     read_id = read_compact_nullable_string if flexible else read_nullable_string
     transactional_id, offset = read_id(buffer, offset, end)
@@ -131,7 +123,7 @@ def _parse(buffer: Buffer, version: int, offset: int, end: int) -> Steps[tuple[P
             offset += 16
         else:
             name, offset = (read_compact_string if flexible else read_string)(buffer, offset, end)
-        offset = yield from _parse_partitions(buffer, version, (offset, end), (name, topic_id, parts))
+        offset = _parse_partitions(buffer, version, (offset, end), (name, topic_id, parts))
         if flexible:
             offset = skip_tagged_fields(buffer, offset, end)
     if flexible:
@@ -141,7 +133,7 @@ def _parse(buffer: Buffer, version: int, offset: int, end: int) -> Steps[tuple[P
 
 def _parse_partitions(
     buffer: Buffer, version: int, span: tuple[int, int], topic: tuple[str | None, bytes | None, list[Part]]
-) -> Steps[int]:
+) -> int:
     """Append a topic's parts to the list in `topic`; return the offset after the topic's array."""
     (offset, end), (name, topic_id, parts) = span, topic
     flexible = version >= FIRST_FLEXIBLE
@@ -160,8 +152,6 @@ def _parse_partitions(
             if size < -1:
                 raise InvalidReceive(f"records of {size} bytes")
         parts.append(Part(name, topic_id, partition, offset, size))
-        if not len(parts) % _PARTS_AT_ONCE:
-            yield
         if size > 0:
             offset += size
             if offset > end:
