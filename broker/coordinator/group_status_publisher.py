@@ -55,6 +55,8 @@ MOST_OFFSETS: Final = 4000
 MOST_SHARE_PARTITIONS: Final = 4000
 MOST_TRANSACTIONS: Final = 500
 
+_NS_PER_MS: Final = 1_000_000
+
 #: Groups, or share partitions, between two yields.
 _GROUPS_AT_ONCE: Final = 32
 
@@ -177,6 +179,7 @@ class GroupStatusPublisher:
                 "client_id": member.client_id,
                 "host": member.client_host,
                 "assigned": _assigned(member.assignment),
+                **self._session(None if group.is_owed(member) else member.deadline_ns, member.session_timeout_ms),
             }
             for member in group.members.values()
         ]
@@ -199,6 +202,10 @@ class GroupStatusPublisher:
                 "state": member.state.name.lower(),
                 "assigned": self._by_name(member.assigned),
                 "to_revoke": self._by_name(member.pending_revocation),
+                **self._session(
+                    _deadline_ns(group, member.member_id),
+                    group.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms,
+                ),
             }
             for member in group.members.values()
         ]
@@ -215,10 +222,18 @@ class GroupStatusPublisher:
                 "host": member.client_host,
                 "epoch": member.epoch,
                 "assigned": self._by_name(member.assigned),
+                **self._session(_deadline_ns(group, member.member_id), group.session_timeout_ms),
             }
             for member in group.members.values()
         ]
         return {"protocol": simple_assignor.NAME, "generation": group.epoch, "members": members}
+
+    def _session(self, deadline_ns: int | None, timeout_ms: int) -> dict[str, int]:
+        """Return the time since a member's last heartbeat and until its session ends; nothing if that cannot end."""
+        if deadline_ns is None:
+            return {}
+        left_ms = (deadline_ns - self._now_ns()) // _NS_PER_MS
+        return {"silent_ms": max(0, timeout_ms - left_ms), "session_left_ms": max(0, left_ms)}
 
     def _share_partitions(self) -> Steps[tuple[list[dict[str, Any]], int]]:
         """Return the share partitions with their state here, and the number of those not listed.
@@ -315,6 +330,11 @@ class GroupStatusPublisher:
                 }
             )
         return entry, dict(states), left_out
+
+
+def _deadline_ns(group: ConsumerGroup | ShareGroup, member_id: str) -> int | None:
+    session = group.sessions.get(member_id)
+    return None if session is None else session.deadline_ns
 
 
 def _assigned(assignment: bytes) -> dict[str, list[int]] | None:

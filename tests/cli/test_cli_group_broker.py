@@ -57,6 +57,9 @@ def test_the_life_of_a_group(broker: BrokerProcess, topic: str, protocol: str) -
     described = group(broker, "describe", name)
     (member,) = described["members"]
     assert (described["type"], described["state"]) == (protocol, "Stable")
+    # Together the session timeout: 45 s for both protocols.
+    assert member["silent_seconds"] < 40
+    assert member["silent_seconds"] + member["session_left_seconds"] == pytest.approx(45, abs=0.01)
     assert member["client_id"] == "reader"
     assert [each["partition"] for each in member["assignment"]] == [0, 1, 2]
     late, idle, unread = described["partitions"]

@@ -10,6 +10,7 @@ from rotunda.broker.coordinator import group_status_publisher
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
 from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 from rotunda.broker.coordinator.group_status_publisher import FAULT_PAUSE_NS, INTERVAL_NS, MOST_INTERVAL_NS
+from rotunda.broker.coordinator.member_sessions import MemberSession
 from rotunda.broker.coordinator.share.group import ShareGroup
 from rotunda.broker.coordinator.share.member import ShareGroupMember
 from rotunda.broker.coordinator.share_state.records import SharePlace, StoredState
@@ -45,6 +46,12 @@ def test_a_share_group_has_its_members_and_their_partitions(handler: Handler) ->
     assert (told["kind"], told["state"], told["protocol"], told["generation"]) == ("share", "Stable", "simple", 3)
     [member] = told["members"]
     assert (member["id"], member["epoch"], member["assigned"]) == ("m", 2, {TOPIC: [0, 1]})
+    # Not while its session is yet to begin after a load.
+    assert "silent_ms" not in member
+    group.session_timeout_ms = 45_000
+    group.sessions["m"] = MemberSession(handler.now_ns + 15 * 10**9)
+    [member] = handler.told()["groups"][0]["members"]
+    assert (member["silent_ms"], member["session_left_ms"]) == (30_000, 15_000)
 
 
 def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handler) -> None:

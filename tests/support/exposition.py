@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from rotunda.broker.cli.instance.metrics_reader import attached
+from rotunda.broker.cli.metrics_reader import attached
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.metrics.broker_reading import LOOKS_NS
 from rotunda.broker.metrics.prometheus import render

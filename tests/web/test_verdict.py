@@ -1,6 +1,6 @@
 """The verdict on waiting requests: down processes first, then full queues, then processes without spare time."""
 
-from rotunda.web.facts.status import Process, Processor, Ring, Target
+from rotunda.web.facts.status import Group, Member, Process, Processor, Ring, Target
 from rotunda.web.facts.verdict import not_ready, remarks, verdict
 
 
@@ -135,3 +135,28 @@ def test_who_has_no_time_left():
 
 def test_what_is_not_known_is_no_trouble():
     assert verdict([processor(idle=None)], [target(0, None), target(0, None)], [], []).level == "calm"
+
+
+def member(name: str, silent_s: float | None, *partitions: int) -> Member:
+    return Member(
+        id=name, instance_id=None, client_id="", host="", state=None, partitions={"orders": list(partitions)},
+        silent_s=silent_s, session_left_s=None if silent_s is None else 45 - silent_s,
+    )  # fmt: skip
+
+
+def group(*members: Member) -> Group:
+    return Group(
+        id="billing", kind="share", state="Stable", protocol=None, generation=1, since_ms=None, handler=0, lag=None,
+        lag_s=None, members=list(members), offsets=[], share_partitions=[],
+    )  # fmt: skip
+
+
+def test_a_silent_member_is_named_unless_others_read_its_partitions():
+    well, silent = member("well", 3.0, 1), member("quiet", 30.0, 0, 1)
+    found = verdict([processor()], TARGETS, [], [], groups=[group(well, silent)])
+    assert found.text == (
+        "Member quiet of group billing has been silent for 30 s; its partitions are read again in 15 s."
+    )
+    assert found.level == "busy"
+    for calm in (member("quiet", 20.0, 0), member("quiet", 30.0, 1), member("quiet", 30.0), member("quiet", None, 0)):
+        assert verdict([processor()], TARGETS, [], [], groups=[group(well, calm)]).level == "calm"

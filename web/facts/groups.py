@@ -66,6 +66,7 @@ def _group(published: dict[str, Any], handler: int, shares: list[SharePartition]
 
 
 def _member(published: dict[str, Any]) -> Member:
+    silent_ms, left_ms = published.get("silent_ms"), published.get("session_left_ms")
     return Member(
         id=published["id"],
         instance_id=published["instance_id"],
@@ -73,6 +74,8 @@ def _member(published: dict[str, Any]) -> Member:
         host=published["host"],
         state=published.get("state"),
         partitions=published["assigned"],
+        silent_s=None if silent_ms is None else silent_ms / 1000,
+        session_left_s=None if left_ms is None else left_ms / 1000,
     )
 
 

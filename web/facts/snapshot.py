@@ -77,6 +77,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
             rings,
             processes,
             warned,
+            groups,
             is_refusing=bool(storage.refusal or offline),
         ),
         broker=_broker(facts, now),

@@ -254,7 +254,10 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One member of a group; `partitions` is None when its assignment cannot be decoded."""
+    """One member of a group; `partitions` is None when its assignment cannot be decoded.
+
+    `silent_s`: since its last heartbeat; `session_left_s`: until its partitions are given to others.
+    """
 
     id: str
     instance_id: str | None
@@ -262,6 +265,8 @@ class Member:
     host: str
     state: str | None
     partitions: dict[str, list[int]] | None
+    silent_s: float | None
+    session_left_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rotunda.shm.tables.process_slots import SILENT_NS
-from rotunda.web.facts.status import Process, Processor, Ring, Target, Verdict
+from rotunda.web.facts.status import Group, Member, Process, Processor, Ring, Target, Verdict
 
 if TYPE_CHECKING:
     from rotunda.shm.storage import StorageReading
@@ -51,6 +51,7 @@ def verdict(
     rings: list[Ring],
     processes: list[Process],
     warned: Sequence[str] = (),
+    groups: Sequence[Group] = (),
     *,
     is_refusing: bool = False,
 ) -> Verdict:
@@ -64,6 +65,7 @@ def verdict(
         or _full_ring(rings, len(targets) - 1)
         or _full_arena(processors)
         or _busy(processors, targets)
+        or _silent_member(groups)
         or _CALM
     )
 
@@ -194,6 +196,39 @@ def _full_arena(processors: list[Processor]) -> Verdict | None:
             text = f"Large requests wait for memory: the arena of processor {each.index} is used up."
             return Verdict(level="stuck", text=text, where=[f"processor-{each.index}"])
     return None
+
+
+def _silent_member(groups: Sequence[Group]) -> Verdict | None:
+    """Return a verdict on the member whose partitions are unread for the longest time, as it sends no heartbeats."""
+    silent = [(member, group) for group in groups for member in group.members if is_silent(member)]
+    unread = [(member, group) for member, group in silent if _reads_alone(member, group)]
+    if not unread:
+        return None
+    member, group = max(unread, key=lambda each: each[0].silent_s or 0)
+    more = f" So are {len(unread) - 1} others." if len(unread) > 1 else ""
+    text = (
+        f"Member {member.instance_id or member.id} of group {group.id} has been silent for {member.silent_s:.0f} s; "
+        f"its partitions are read again in {member.session_left_s:.0f} s.{more}"
+    )
+    return Verdict(level="busy", text=text, where=[])
+
+
+def is_silent(member: Member) -> bool:
+    """Return whether a member has sent no heartbeat for more than half of its session."""
+    return member.silent_s is not None and member.session_left_s is not None and member.silent_s > member.session_left_s
+
+
+def _reads_alone(member: Member, group: Group) -> bool:
+    """Return whether no other member reads one of its partitions."""
+    others = {
+        (topic, partition)
+        for each in group.members
+        if each is not member and not is_silent(each)
+        for topic, partitions in (each.partitions or {}).items()
+        for partition in partitions
+    }
+    own = {(topic, partition) for topic, partitions in (member.partitions or {}).items() for partition in partitions}
+    return not own <= others
 
 
 def _busy(processors: list[Processor], targets: list[Target]) -> Verdict | None:

@@ -100,6 +100,16 @@ def address(parsed: argparse.Namespace, environment: Mapping[str, str], ours: Ac
     return record.control_plane or record.local
 
 
+def local(parsed: argparse.Namespace, environment: Mapping[str, str]) -> RunRecord | None:
+    """Return the record of the selected broker, if it is the one that runs with the run directory."""
+    record = run_dir.read(parsed.run_dir or run_dir.default_path(environment))
+    if record is None or not record.is_alive:
+        return None
+    selected = address(parsed, environment, access(parsed, environment)).split(",")
+    own = f"{record.bootstrap},{record.local},{record.control_plane}".split(",")
+    return record if {each.strip() for each in selected} <= set(own) else None
+
+
 def running(parsed: argparse.Namespace, environment: Mapping[str, str]) -> RunRecord:
     """Return the record of the broker running with the run directory. Raises BootFailed with exit code 3."""
     path = parsed.run_dir or run_dir.default_path(environment)

@@ -7,14 +7,16 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.cli.cluster.cluster_client import connected, local
+from rotunda.broker.cli.metrics_reader import attached, reading_with_groups
 from rotunda.broker.client.admin import groups, lag
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import ApiError, RotundaError
 from rotunda.broker.protocol.error_codes import ErrorCode, name_of, text_of
 from rotunda.broker.text_table import aligned, printable, quoted
+from rotunda.shm.segment import SegmentError
 
 if TYPE_CHECKING:
     from rotunda.broker.client.admin.groups import Group, Member
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from rotunda.broker.client.topic_partition import TopicPartition
 
 _NO_GROUP = "unknown group {}; see `rotunda group list`"
-_MEMBER_HEADERS = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNED")
+_MEMBER_HEADERS = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNED", "HEARTBEAT", "SESSION")
 _SHARE_HEADERS = ("TOPIC", "PARTITION", "START", "LAG", "MEMBERS")
 _PARTITION_HEADERS = (
     "TOPIC",
@@ -42,11 +44,47 @@ _PARTITION_HEADERS = (
 )
 
 
+class MemberSession(NamedTuple):
+    """Seconds since a member's last heartbeat, and until its session ends."""
+
+    silent_s: float
+    left_s: float
+
+
+#: By member id. Empty for a broker of another machine: Kafka's protocol has no field for it.
+Sessions = Mapping[str, MemberSession]
+
+
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Run one action. Raises RotundaError with Kafka's name for an error."""
     with connected(parsed, environment) as client:
-        _ACTIONS[parsed.action](parsed, client)
+        if parsed.action == "describe":
+            _describe(parsed, client, _sessions(parsed, environment))
+        else:
+            _ACTIONS[parsed.action](parsed, client)
     return 0
+
+
+def _sessions(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Sessions:
+    """Return the sessions of a group's members, if the broker is that of the run directory."""
+    record = local(parsed, environment)
+    if record is None:
+        return {}
+    try:
+        reading = reading_with_groups(attached(record))
+    except SegmentError:
+        return {}
+    members = [
+        member
+        for snapshot in reading.snapshots.values()
+        for group in snapshot["groups"]
+        if group["id"] == parsed.name
+        for member in group["members"]
+        if "silent_ms" in member
+    ]
+    return {
+        member["id"]: MemberSession(member["silent_ms"] / 1000, member["session_left_ms"] / 1000) for member in members
+    }
 
 
 def _list(parsed: argparse.Namespace, client: BlockingClient) -> None:
@@ -66,31 +104,33 @@ def _list(parsed: argparse.Namespace, client: BlockingClient) -> None:
     _print(aligned(("GROUP", "TYPE", "STATE", "PROTOCOL"), rows))
 
 
-def _describe(parsed: argparse.Namespace, client: BlockingClient) -> None:
+def _describe(parsed: argparse.Namespace, client: BlockingClient, sessions: Sessions) -> None:
     clock = SystemClock()
     coordinator = groups.when_loaded(lambda: client.find_coordinator(parsed.name), clock)
     group = groups.when_loaded(lambda: described(client, parsed.name), clock)
     if group.kind == groups.SHARE:
-        _describe_share(parsed, client, group, coordinator)
+        _describe_share(parsed, client, group, coordinator, sessions)
         return
     committed = groups.when_loaded(lambda: groups.committed(client, group.name), clock)
     holders = {each: member for member in group.members for each in member.assignment or ()}
     rows = lag.measure(client, clock, committed, holders, read_committed=parsed.read_committed)
     if parsed.json:
-        facts = _group_facts(group, coordinator)
+        facts = _group_facts(group, coordinator, sessions)
         facts["isolation_level"] = "read_committed" if parsed.read_committed else "read_uncommitted"
         facts["partitions"] = [_partition_facts(row, holders.get(row.partition)) for row in rows]
         print(json.dumps(facts, indent=1))
         return
     _print(_group_lines(group, coordinator))
     if group.members:
-        _print(["", *aligned(_MEMBER_HEADERS, [_member_cells(member) for member in group.members])])
+        _print(["", *aligned(_MEMBER_HEADERS, [_member_cells(member, sessions) for member in group.members])])
     if rows:
         cells = [_partition_cells(row, holders.get(row.partition)) for row in rows]
         _print(["", *aligned(_PARTITION_HEADERS, cells)])
 
 
-def _describe_share(parsed: argparse.Namespace, client: BlockingClient, group: Group, coordinator: Node) -> None:
+def _describe_share(
+    parsed: argparse.Namespace, client: BlockingClient, group: Group, coordinator: Node, sessions: Sessions
+) -> None:
     offsets = groups.when_loaded(lambda: groups.share_offsets(client, group.name), SystemClock())
     members = Counter(each for member in group.members for each in member.assignment or ())
     if parsed.json:
@@ -104,11 +144,11 @@ def _describe_share(parsed: argparse.Namespace, client: BlockingClient, group: G
             }
             for each, offset in sorted(offsets.items())
         ]
-        print(json.dumps({**_group_facts(group, coordinator), "partitions": partitions}, indent=1))
+        print(json.dumps({**_group_facts(group, coordinator, sessions), "partitions": partitions}, indent=1))
         return
     _print(_group_lines(group, coordinator))
     if group.members:
-        _print(["", *aligned(_MEMBER_HEADERS, [_member_cells(member) for member in group.members])])
+        _print(["", *aligned(_MEMBER_HEADERS, [_member_cells(member, sessions) for member in group.members])])
     if offsets:
         cells = [
             (quoted(each.topic), each.partition, offset.start, offset.lag, members[each])
@@ -173,7 +213,7 @@ def _refusal(client: BlockingClient, name: str, failure: ApiError) -> str:
     return f"group {quoted(name)} has members: {who}" if who else f"group {quoted(name)} had members; try again"
 
 
-def _group_facts(group: Group, coordinator: Node) -> dict[str, Any]:
+def _group_facts(group: Group, coordinator: Node, sessions: Sessions) -> dict[str, Any]:
     return {
         "group": group.name,
         "type": group.kind,
@@ -192,10 +232,16 @@ def _group_facts(group: Group, coordinator: Node) -> dict[str, Any]:
                 "assignment": None
                 if member.assignment is None
                 else [{"topic": each.topic, "partition": each.partition} for each in member.assignment],
+                **_session_facts(sessions.get(member.member_id)),
             }
             for member in group.members
         ],
     }
+
+
+def _session_facts(session: MemberSession | None) -> dict[str, float | None]:
+    silent_s, left_s = (None, None) if session is None else session
+    return {"silent_seconds": silent_s, "session_left_seconds": left_s}
 
 
 def _partition_facts(row: PartitionLag, holder: Member | None) -> dict[str, Any]:
@@ -229,13 +275,16 @@ def _group_lines(group: Group, coordinator: Node) -> list[str]:
     return [f"group {quoted(group.name)} " + " ".join(f"{name}={value}" for name, value in facts.items())]
 
 
-def _member_cells(member: Member) -> tuple[str | None, ...]:
+def _member_cells(member: Member, sessions: Sessions) -> tuple[str | None, ...]:
+    session = sessions.get(member.member_id)
     return (
         quoted(member.member_id),
         quoted(member.instance_id) if member.instance_id is not None else None,
         quoted(member.client_id),
         printable(member.host),
         _assigned(member.assignment),
+        None if session is None else f"{session.silent_s:.0f} s ago",
+        None if session is None else f"ends in {session.left_s:.0f} s",
     )
 
 
@@ -275,6 +324,5 @@ def _print(lines: Iterable[str]) -> None:
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace, BlockingClient], None]] = {
     "list": _list,
-    "describe": _describe,
     "delete": _delete,
 }

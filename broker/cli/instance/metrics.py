@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import select
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from rotunda.broker.cli.instance.metrics_reader import attached
 from rotunda.broker.cli.instance.status import run_path
-from rotunda.broker.clock import SystemClock
+from rotunda.broker.cli.metrics_reader import attached, reading_with_groups
 from rotunda.broker.errors import BootFailed
 from rotunda.broker.metrics.prometheus import render
 from rotunda.broker.runtime import run_dir
 from rotunda.shm.segment import SegmentError
 
-if TYPE_CHECKING:
-    from rotunda.broker.metrics.broker_reading import BrokerReading
-
 _USAGE_EXIT_CODE = 2
 _NOT_RUNNING_EXIT_CODE = 3
-
-#: Time for handlers to publish their groups; they check twice a second whether a reader needs them.
-WAIT_NS = 2_000_000_000
-_LOOK_AGAIN_S = 0.05
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
@@ -39,13 +29,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         reader = attached(record)
     except SegmentError as error:
         raise BootFailed(f"the broker with run directory {path} is stopping: {error}", _NOT_RUNNING_EXIT_CODE) from None
-    deadline_ns = SystemClock.monotonic_ns() + WAIT_NS
-    reader.wants.command_looks(deadline_ns)
-    reading: BrokerReading = reader.read()
-    while not reading.groups_known and SystemClock.monotonic_ns() < deadline_ns:
-        select.select((), (), (), _LOOK_AGAIN_S)
-        reading = reader.read()
-    sys.stdout.write(render(reading, per_partition=parsed.per_partition))
+    sys.stdout.write(render(reading_with_groups(reader), per_partition=parsed.per_partition))
     return 0
 
 

@@ -68,7 +68,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _sources(record: RunRecord) -> tuple[Sources, Reader]:
-    from rotunda.broker.cli.instance.metrics_reader import attached  # noqa: PLC0415
+    from rotunda.broker.cli.metrics_reader import attached  # noqa: PLC0415
     from rotunda.broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from rotunda.shm.segment import attach  # noqa: PLC0415
     from rotunda.shm.tables.recent_requests import RecentReader  # noqa: PLC0415

@@ -35,7 +35,8 @@ for a group that has read everything, and "-" or null where unknown: nothing com
 
 --json prints an object: group, type, state, protocol_type, assignor, epoch (of type consumer),
   coordinator {id, host, port}, isolation_level,
-  members [{member_id, instance_id, client_id, host, epoch, assignment [{topic, partition}]}],
+  members [{member_id, instance_id, client_id, host, epoch, assignment [{topic, partition}], silent_seconds,
+    session_left_seconds}],
   partitions [{topic, partition, committed_offset, committed_leader_epoch, committed_metadata,
     log_start_offset, log_end_offset, last_stable_offset, lag_records, lag_seconds, member_id, notes []}]
 """

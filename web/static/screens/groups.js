@@ -35,6 +35,8 @@ const members = new Table("members", {
     { name: "client", title: "Client id", value: (row) => row.client_id, show: (row) => row.client_id },
     { name: "id", title: "Member", class: "mono", medium: true, value: (row) => row.id, show: (row) => row.instance_id ?? row.id },
     { name: "host", title: "Address", class: "mono tight", value: (row) => row.host, show: (row) => row.host },
+    { name: "heartbeat", title: "last heartbeat", number: true, value: (row) => row.silent_s, show: heartbeat },
+    { name: "session", title: "session ends in", number: true, medium: true, value: (row) => row.session_left_s, show: (row) => seconds(row.session_left_s) },
     { name: "partitions", title: "Partitions", value: assigned, show: assigned },
   ],
 });
@@ -88,6 +90,11 @@ const events = new Table("events", {
 function seconds(value) {
   if (value === null || value === undefined) return "–";
   return value > 0 && value < 10 ? `${value.toFixed(1)} s` : span(value);
+}
+
+// Silent for more than half of its session.
+function heartbeat(row) {
+  return h("span", { class: row.silent_s > row.session_left_s ? "warn" : null }, row.silent_s === null ? "–" : `${span(row.silent_s)} ago`);
 }
 
 function choose(id) {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.config.broker_config import load
@@ -24,8 +25,13 @@ from rotunda.shm.tables.quota_tables import QuotaTables
 from rotunda.shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
+    from rotunda.broker.metrics.broker_reading import BrokerReading
     from rotunda.broker.runtime.run_dir import RunRecord
     from rotunda.shm.control import BrokerWords
+
+#: Time for handlers to publish their groups; they check twice a second whether a reader needs them.
+WAIT_NS: Final = 2_000_000_000
+_LOOK_AGAIN_S: Final = 0.05
 
 
 def attached(record: RunRecord) -> BrokerReader:
@@ -50,6 +56,17 @@ def attached(record: RunRecord) -> BrokerReader:
     found = _topics(Path(record.data_dir), control.broker_words)
     clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)
     return BrokerReader(segments, installed_version(), _names(snapshots), found, clocks)
+
+
+def reading_with_groups(reader: BrokerReader) -> BrokerReading:
+    """Return a reading after all handlers have published their groups, or without some of them after a wait."""
+    deadline_ns = SystemClock.monotonic_ns() + WAIT_NS
+    reader.wants.command_looks(deadline_ns)
+    reading = reader.read()
+    while not reading.groups_known and SystemClock.monotonic_ns() < deadline_ns:
+        select.select((), (), (), _LOOK_AGAIN_S)
+        reading = reader.read()
+    return reading
 
 
 def _topics(data_dir: Path, broker_words: BrokerWords) -> Callable[[], list[Topic]]:
