@@ -86,7 +86,7 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
 
     Java's output on stderr during its start is held back, and shown only when the start fails. Raises JobFailed.
     """
-    # PySpark's advice on versions of pandas, which no job uses.
+    # PySpark's advice on versions of pandas, which no job calls.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     from pyspark.errors import PySparkException  # noqa: PLC0415 - takes a second, which complaints need not wait for
     from pyspark.sql import SparkSession  # noqa: PLC0415

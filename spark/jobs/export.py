@@ -73,7 +73,7 @@ def export(spark: SparkSession, topic: str, data_dir: Path, output: str, given: 
         exports = Exports(storage)
         last = exports.last()
         for attempt in range(_ATTEMPTS):
-            exports.clean_up()
+            exports.begin()
             try:
                 plan = _plan(open_topic(data_dir, topic, given), last, output)
                 records = _write(spark, plan.spans, exports.staged) if plan.spans else 0
@@ -146,8 +146,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: Sequence[str]) -> None:
     options = _parser().parse_args(arguments)
-    if find_spec("pyarrow") is None:
-        raise JobFailed("PyArrow is not installed; install it with: pip install 'rotunda-broker[spark]'")
+    if find_spec("pyarrow") is None or find_spec("pandas") is None:
+        raise JobFailed("PyArrow and pandas are not installed; install them with: pip install 'rotunda-broker[spark]'")
     output = options.output or f"{options.input.rstrip('/')}/exports/{options.topic}"
     with session("export", options.master) as spark, progress(spark, "export"):
         said = export(spark, options.topic, Path(options.input), output, options.offsets)

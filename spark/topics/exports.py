@@ -1,8 +1,8 @@
 """The output directory of a topic's export: runs that appear whole, each with the offsets that it covers.
 
-A run writes into `staged/` and then renames that directory to `records/run=N`, its offsets included: one rename makes
-files and offsets visible together. A killed run leaves only `staged/`, which the next run removes. The newest run says
-where the next one begins.
+A run writes into a directory below `staged/` and then renames it to `records/run=N`, its offsets included: one rename
+makes files and offsets visible together. A killed run leaves only `staged/`, which the next run removes. Its executors
+may outlive it for a while, so each attempt has a directory of its own. The next run begins where the newest one ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.storage import Storage
@@ -49,7 +50,7 @@ class Exports:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self.staged = f"{storage.root}/{STAGED}"
+        self._attempt = ""
         self.records = f"{storage.root}/{RECORDS}"
 
     def last(self) -> Exported:
@@ -67,19 +68,25 @@ class Exports:
         offsets = {int(partition): ends[1] for partition, ends in said["offsets"].items()}
         return Exported(max(runs), said["topicId"], offsets, said["columns"])
 
-    def clean_up(self) -> None:
-        """Remove the files of a killed run."""
+    @property
+    def staged(self) -> str:
+        """The directory of the current attempt."""
+        return f"{self._storage.root}/{self._attempt}"
+
+    def begin(self) -> None:
+        """Begin an attempt, and remove the files of failed ones and of killed runs."""
         self._storage.remove(STAGED)
+        self._attempt = f"{STAGED}/{uuid4().hex}"
 
     def commit(self, run: int, text: str) -> None:
         """Make the staged files and these offsets visible. Raises JobFailed when they cannot be renamed."""
-        self._storage.remove(f"{STAGED}/_SUCCESS")
-        self._storage.write(f"{STAGED}/{OFFSETS}", text)
+        self._storage.remove(f"{self._attempt}/_SUCCESS")
+        self._storage.write(f"{self._attempt}/{OFFSETS}", text)
         self._storage.make_directory(RECORDS)
         local = self._storage.local_path
         if local is not None:
-            _sync(local / STAGED)
-        if not self._storage.rename(STAGED, _path_of(run)):
+            _sync(local / self._attempt)
+        if not self._storage.rename(self._attempt, _path_of(run)):
             raise JobFailed(f"{self.staged} cannot be renamed to {self.records}/{_name_of(run)}")
         if local is not None:
             _sync_one(local / RECORDS)

@@ -1,26 +1,36 @@
 """Exports of a topic that real clients wrote to a real broker: each record once, in every codec and run."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import duckdb
 import pandas as pd
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from rotunda.spark.failures import JobFailed
 from rotunda.spark.jobs.export import export
 from rotunda.spark.topics.topic_log import Bounds
-from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import deadline_s
+from tests.spark.test_runs import JOB_SECONDS, QUICK_TO_START, run
+from tests.support.broker_process import REPOSITORY, BrokerProcess
+from tests.support.deadline import deadline_s, wait_until
+from tests.support.sampling import Sampling
+from tests.support.stepped_broker import died_at_line
+
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    running = BrokerProcess(tmp_path_factory.mktemp("export"), ephemeral=False).start()
+    running = BrokerProcess(tmp_path_factory.mktemp("export"), {"log.cleaner.backoff.ms": 50}, ephemeral=False).start()
     yield running
     running.stop()
 
@@ -80,3 +90,114 @@ def test_new_records_of_all_codecs_are_exported_once_and_other_readers_read_them
     assert len(pd.read_parquet(topic.output / "records")) == len(expected)
     read = spark.read.parquet(str(topic.output / "records"))
     assert {row.partition: row["count"] for row in read.groupBy("partition").count().collect()} == {0: 500, 1: 500}
+
+
+def test_of_transactions_only_decided_and_committed_records_are_exported(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = Topic(broker, "payments", tmp_path / "out", partitions=1)
+    committed, aborted, open_one = (transactional(broker, each) for each in ("committed", "aborted", "open"))
+    for number in range(3):
+        for producer in (committed, aborted):
+            producer.begin_transaction()
+            producer.produce(topic.name, f"{number} c".encode() if producer is committed else b"never")
+            producer.flush(deadline_s())
+        committed.commit_transaction(deadline_s())
+        aborted.abort_transaction(deadline_s())
+    open_one.begin_transaction()
+    open_one.produce(topic.name, b"late")
+    open_one.flush(deadline_s())
+    topic.send([b"behind"])
+    said = topic.export(spark)
+    assert "3 records of payments" in said
+    # The record in the transaction, and the one behind it.
+    assert said.splitlines()[-1].split() == ["0", "0", "12", "2"]
+    assert topic.rows() == [(b"0 c",), (b"1 c",), (b"2 c",)]
+    open_one.commit_transaction(deadline_s())
+    assert "2 records of payments: run 2" in topic.export(spark)
+    assert topic.rows()[3:] == [(b"late",), (b"behind",)]
+
+
+def transactional(broker: BrokerProcess, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions(deadline_s())
+    return producer
+
+
+def test_deleted_records_are_left_out_and_another_topic_of_the_name_is_rejected(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = Topic(broker, "renewed", tmp_path / "out", partitions=1)
+    topic.send([b"%d" % number for number in range(10)])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition(topic.name, 0, 4)]).values()
+    deleted.result(deadline_s())
+    topic.export(spark)
+    assert topic.rows('"offset"') == [(offset,) for offset in range(4, 10)]
+    topic.send([b"10"])
+    broker.stop()
+    # Without the broker: up to its checkpoint, which it writes when it stops.
+    assert "1 record of renewed: run 2" in export(spark, topic.name, broker.data_dir, str(topic.output), {})[0]
+    broker.start()
+    assert broker.command("topic", "delete", topic.name).returncode == 0
+    Topic(broker, "renewed", topic.output, partitions=1).send([b"other"])
+    with pytest.raises(JobFailed, match="topic renewed was deleted and created again"):
+        topic.export(spark)
+    assert [value for (value,) in topic.rows()] == [b"%d" % number for number in range(4, 11)]
+
+
+def test_of_a_compacted_topic_the_remaining_records_are_exported(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    configs = {"cleanup_policy": "compact", "segment_bytes": "1048576", "min_cleanable_dirty_ratio": "0.01"}
+    topic = Topic(broker, "compacted", tmp_path / "out", partitions=1, **configs)
+    for _ in range(3):
+        topic.send([b"%d" % number + bytes(10_000) for number in range(100)], **{"linger.ms": "0"})
+    first = broker.data_dir / "compacted-0" / f"{0:020}.log"
+    wait_until(lambda: first.stat().st_size < 1_000_000, "compaction")
+    topic.export(spark)
+    offsets = [offset for (offset,) in topic.rows('"offset"')]
+    assert offsets[-1] == 299
+    assert len(offsets) < 300
+    assert len({key for (key,) in topic.rows("key")}) == 100
+
+
+def test_runs_that_die_anywhere_leave_no_record_twice(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, sampling: Sampling
+) -> None:
+    topic = Topic(broker, "killed", tmp_path / "out")
+    sent = 0
+    for line in sampling.walk(10):
+        topic.send([b"%d" % number for number in range(sent, sent + 10)])
+        sent += 10
+        bounds = topic.bounds()
+        attempt = partial(export, spark, topic.name, broker.data_dir, str(topic.output), bounds)
+        has_died = died_at_line(line, attempt, ("spark/topics/exports", "spark/jobs/export", "spark/storage"))
+        visible = (
+            topic.rows() if (topic.output / "records").exists() and any((topic.output / "records").iterdir()) else []
+        )
+        assert len({*visible}) == len(visible)
+        topic.export(spark)
+        assert sorted(int(value) for (value,) in topic.rows()) == list(range(sent)), line
+        if not has_died:
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * JOB_SECONDS)
+def test_a_process_that_is_killed_at_any_moment_and_repeated_exports_each_record_once(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = Topic(broker, "processes", tmp_path / "out")
+    topic.send([b"%d" % number for number in range(1000)])
+    arguments = [
+        sys.executable, "-m", "rotunda", "report", "--run-dir", str(broker.run_dir), "export", topic.name,
+        "--output", str(topic.output), "--master", "local[2]",
+    ]  # fmt: skip
+    with subprocess.Popen(arguments, cwd=REPOSITORY, env=QUICK_TO_START, stdout=subprocess.DEVNULL) as running:
+        wait_until((topic.output / "staged").exists, "the run has begun to write", JOB_SECONDS)
+        running.kill()
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr
+    assert "of processes" in done.stdout
+    assert sorted(int(value) for (value,) in topic.rows()) == list(range(1000))
