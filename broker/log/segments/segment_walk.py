@@ -82,7 +82,9 @@ class SegmentWalk:
     def batch_with(self, offset: int, start: int) -> BatchPlace | None:
         """Return the first batch at or after `start` (-1: use the index) that does not end before `offset`."""
         if start < 0:
-            start = self.position_of(offset)
+            # The first read covers the beginning of a segment, so only what lies beyond needs the index.
+            is_near = offset <= self.base_offset or self.limit <= WALK_CHUNK_BYTES
+            start = 0 if is_near else self.position_of(offset)
         for position, header in scan_headers(self.fd, start, self.limit, WALK_CHUNK_BYTES):
             if header.last_offset >= offset:
                 return BatchPlace(position, header.size_bytes, header.last_offset)
