@@ -52,7 +52,7 @@ def answers(client: WireClient) -> bool:
 
 def test_who_is_stopped_is_named_and_replaced(broker: BrokerProcess, topic: str, sampling: Sampling) -> None:
     """No record is lost or there twice, and no connection is closed but those of a processor."""
-    for role in sampling.some(3, ["acceptor", "processor", "handler", "controller", "cleaner", "recorder"]):
+    for role in sampling.some(2, ["acceptor", "processor", "handler", "controller", "cleaner", "recorder"]):
         print(role)
         stop_and_look(broker, f"{topic}-{role}", role)
 
@@ -128,9 +128,7 @@ def test_clients_are_served_while_the_supervisor_stands_still(broker: BrokerProc
     assert {(row["role"], row["index"]): row["pid"] for row in broker.processes()} == before
 
 
-def test_a_request_that_never_ends_is_dropped_when_some_handlers_have_hung_in_it(
-    broker: BrokerProcess, topic: str
-) -> None:
+def test_a_handler_that_hangs_in_a_request_counts_as_one_that_dies_of_it(broker: BrokerProcess, topic: str) -> None:
     before = sum(row["restarts"] for row in broker.processes("handler"))
     logged = broker.log_bytes()
     with WireClient(broker.port) as client:

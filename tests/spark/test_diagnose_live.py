@@ -63,7 +63,7 @@ def put(log: Path, together: Path, start: datetime) -> None:
 def test_conditions_that_the_test_causes_are_found(spark: SparkSession, tmp_path: Path, sampling: Sampling) -> None:
     """Each leaves a log, which becomes a day of one: a query needs more time than the load."""
     load_generator = build_load_generator(tmp_path)
-    names = {START + number * WINDOW: name for number, name in enumerate(sampling.some(3, list(CONDITIONS)))}
+    names = {START + number * WINDOW: name for number, name in enumerate(sampling.some(2, list(CONDITIONS)))}
     for start, name in names.items():
         left = cause(tmp_path / name.replace(" ", "-"), CONDITIONS[name], load_generator)
         put(left, tmp_path / "together", start)

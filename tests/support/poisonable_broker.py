@@ -3,6 +3,7 @@
 python -m tests.support.poisonable_broker start ...
 """
 
+import mmap
 import os
 import signal
 import sys
@@ -12,10 +13,13 @@ from rotunda.broker.cli.main import main
 from rotunda.broker.handler.request_handler import RequestHandler
 from rotunda.broker.network.processor.request_reader import RequestReader
 
-#: A request with these bytes kills its process, and one with the others keeps it busy for ever.
+#: A request with these bytes kills its process. One with the others keeps the first process busy for ever, and then
+#: kills.
 KILLS, HANGS = b"-kill-me-", b"-keep-me-"
 #: One with these kills its processor, before it is sent to anybody.
 KILLS_PROCESSOR = b"-kill-you-"
+#: Shared by all processes of the broker: whether one has hung.
+HAS_HUNG = mmap.mmap(-1, 1)
 
 
 def poison(dispatch: Any) -> Any:
@@ -23,10 +27,10 @@ def poison(dispatch: Any) -> Any:
 
     def poisoned(self: RequestHandler, frame: Any) -> None:
         request = bytes(frame.view[frame.start : frame.end])
-        if KILLS in request:
+        if KILLS in request or (HANGS in request and HAS_HUNG[0]):
             os.kill(os.getpid(), signal.SIGKILL)
         while HANGS in request:
-            pass
+            HAS_HUNG[0] = 1
         dispatch(self, frame)
 
     return poisoned
