@@ -35,10 +35,7 @@ row:
 python -m tests.behaviours B07 C08
 ```
 
-| state | meaning |
-|---|---|
-| kept | Rotunda does this, and a test shows it |
-| not kept | Rotunda does something else; the row says what |
+Rotunda does what a row says, and a test shows it. Rows marked **not kept** say what it does instead.
 
 Code and tests cite rows by number (`A33`). `tests/architecture/test_behaviours.py` fails when a cited row is missing
 here, or when no code or no test cites a row that is kept. `python ops/pages.py` prints this page from
@@ -122,15 +119,15 @@ def _tests(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def describe_markdown() -> str:
-    """Return the page: a line for each row, with its state."""
+    """Return the page: a line for each row."""
     lines = [INTRODUCTION]
     for title, section in sections().items():
-        lines += ["", f"## {title}", "", "| row | state | behaviour |", "|---|---|---|"]
+        lines += ["", f"## {title}", "", "| row | behaviour |", "|---|---|"]
         for row in section:
-            state = "not kept" if row.reason else "kept"
-            reason = row.reason.removeprefix(state).lstrip(": ")
+            reason = row.reason.removeprefix("not kept").lstrip(": ")
+            mark = "**Not kept.** " if row.reason else ""
             what = f"{row.what} *{reason[0].upper()}{reason[1:]}*" if reason else row.what
-            lines.append(f"| {row.number} | {state} | {what} |")
+            lines.append(f"| {row.number} | {mark}{what} |")
     return "\n".join(lines)
 
 

@@ -19,6 +19,8 @@ from rotunda.broker.config.topic_config import TOPIC_CONFIGS
 _LINE_LENGTH = 100
 #: Longer descriptions have their first sentence on the page; ops/server.properties has the whole.
 _MOST_CHARACTERS = 100
+#: The usual values of Kafka for "no limit".
+_POWERS = {"9223372036854775807": "2^63-1", "2147483647": "2^31-1"}
 _SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z0-9-])")
 
 _INTRODUCTION = """\
@@ -34,14 +36,8 @@ rotunda config set log.retention.ms=3600000 --cluster     # while it runs; needs
 ```
 
 Precedence: flag, environment, file, default. A value set while the broker runs overrides all of them and is kept over
-a restart. Useful commands:
-
-| command | effect |
-| --- | --- |
-| `rotunda check-config` | validate without starting |
-| `rotunda print-config` | print every value and its source |
-| `rotunda config describe NAME` | print one setting of the running broker in full |
-| `rotunda reload` | read the file again; the log names the settings that need a restart |
+a restart. `rotunda check-config` validates without starting, `rotunda print-config` prints every value and its source,
+`rotunda reload` reads the file again.
 
 The broker does not start with an unknown setting, and suggests the closest name. Unknown `KAFKA_...` variables are
 ignored. The full text of every setting, with its allowed values: [ops/server.properties](../ops/server.properties).
@@ -135,12 +131,10 @@ def sample_properties() -> str:
 
 
 def settings_table(keys: Iterable[Key]) -> list[str]:
-    """Return the lines of a table of settings with type and range, in the order of their names."""
-    lines = _head("setting", "type", "default", "allowed", "effect")
+    """Return the lines of a table of settings with their ranges, in the order of their names."""
+    lines = _head("setting", "default", "allowed", "effect")
     for key in sorted(keys, key=lambda key: key.name):
-        kind = key.kind.name.lower()
-        kind = f"{kind}, {key.unit}" if key.unit else kind
-        lines.append(_row((f"`{key.name}`", kind, _plain_default(key), key.valid_values, key.doc)))
+        lines.append(_row((f"`{key.name}`", _default(key), key.valid_values, key.doc)))
     return lines
 
 
@@ -178,6 +172,8 @@ def _plain_default(key: Key) -> str:
     if key.default_text:
         return key.default_text
     text = render(key.default)
+    for number, power in _POWERS.items():
+        text = text.replace(number, power) if text else text
     return f"`{text}`" if text else "none"
 
 

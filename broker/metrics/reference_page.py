@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rotunda.broker.metrics.derived_metrics import DERIVED
@@ -20,12 +21,13 @@ rotunda metrics --describe rotunda_acceptor_accept_errors_total
 curl http://127.0.0.1:8080/metrics          # the same for Prometheus, at the status page's address
 ```
 
-Names and labels are stable: they are added, not renamed. Names that end in `_total` are counters, marked ones are
-histograms with 2 % precision, all others gauges. Units are seconds and bytes. Unknown values are absent. Counters start
-at 0 with the broker and survive the restart of their process.
+The tables omit the prefix `rotunda_`. Names and labels are stable: they are added, not renamed. Names that end in
+`_total` are counters, marked ones are histograms with 2 % precision, all others gauges. Units are seconds and bytes.
+Unknown values are absent. Counters start at 0 with the broker and survive the restart of their process. Metrics whose
+names begin with `processor_` and `handler_` also have the label `processor` or `handler`.
 
 `rotunda print-dashboard` is for Grafana, `rotunda print-alerts` for Prometheus.
-For Kafka's names see [the last table](#kafkas-names).
+`rotunda metrics --describe BytesInPerSec` prints the query for a metric of Kafka.
 """
 _TABLE = ["| metric | labels | meaning |", "|---|---|---|"]
 
@@ -43,19 +45,22 @@ def describe_markdown() -> str:
         parts += [f"## {title}\n", *_TABLE]
         parts += [_row(PREFIX + metric.name, metric, "") for metric in metrics]
         parts.append("")
-    parts += ["## Kafka's names\n", "| Kafka | here | |", "|---|---|---|"]
-    parts += [f"| {m.names} | {_code(m.query)} | {m.text} |" for m in KAFKA_METRICS]
+    parts += ["## Metrics of Kafka without a counterpart\n", "| Kafka | |", "|---|---|"]
+    parts += [f"| {each.names} | {each.text} |" for each in KAFKA_METRICS if not each.query]
     return "\n".join(parts)
 
 
 def describe_metric(name: str) -> str:
-    """Return the notes on a metric, by its name in /metrics; empty when there is none of that name."""
+    """Return the notes on a metric, by its name in /metrics or in Kafka; empty for an unknown name."""
     for exposed, metric, role in _all_metrics():
         if exposed == name:
             labels = ", ".join(_labels(metric, role, with_values=True)) or "none"
             facts = f"{metric.kind}; labels: {labels}"
             return f"{exposed}\n  {facts}\n  {metric.line} {metric.text}\n"
-    return ""
+    of_kafka = [each for each in KAFKA_METRICS if name in re.findall(r"[\w.-]+", each.names)]
+    return "".join(
+        f"{each.names}\n  {each.query or 'no counterpart'}\n  {each.text}".rstrip() + "\n" for each in of_kafka
+    )
 
 
 def _all_metrics() -> Iterator[tuple[str, Metric, str]]:
@@ -67,8 +72,10 @@ def _all_metrics() -> Iterator[tuple[str, Metric, str]]:
 
 def _row(name: str, metric: Metric, role: str) -> str:
     kind = "Histogram. " if metric.kind == HISTOGRAM else ""
-    labels = ", ".join(_labels(metric, role, with_values=False))
-    return f"| `{name}` | {labels} | {kind}{metric.line} |"
+    labels = ", ".join(
+        label for label in _labels(metric, role, with_values=False) if not name.startswith(f"{PREFIX}{label}_")
+    )
+    return f"| `{name.removeprefix(PREFIX)}` | {labels} | {kind}{metric.line} |"
 
 
 def _labels(metric: Metric, role: str, *, with_values: bool) -> Iterator[str]:
@@ -83,7 +90,3 @@ def _labels(metric: Metric, role: str, *, with_values: bool) -> Iterator[str]:
         yield f"{label} ({', '.join(metric.values)})" if listed else label
     for key in metric.keys:
         yield "client_software_name, client_software_version" if key == "software" and role else key
-
-
-def _code(query: str) -> str:
-    return f"`{query}`".replace("|", "\\|") if query else ""

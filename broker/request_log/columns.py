@@ -373,7 +373,7 @@ WHERE requestApiKeyName = 'PRODUCE' GROUP BY ALL ORDER BY requests DESC;
   row stands for. Failed and slow requests always have a row.
 - Every loss is a row of `gaps`: a full ring, a killed process, a failed write. A killed recorder loses its unfinished
   file, a killed processor half a second.
-- Times are microseconds. The durations of a request add up to `totalTimeUs`.
+- Times are microseconds. The durations of a request add up to `totalTimeUs`. A type with `?` may be null.
 
 Names are those of KIP-673; brackets have its name where it differs. Printed by `broker/request_log/columns.py`.
 """
@@ -385,7 +385,12 @@ def describe_markdown() -> str:
     for dataset in DATASETS.values():
         parts.append(f"## {dataset.name}\n\n{dataset.text}\n")
         parts += ["| column | type | meaning |", "|---|---|---|"]
-        parts += [_row(list(columns)) for _, columns in groupby(dataset.columns, lambda each: (each.text, each.kind))]
+        known = DATASETS["requests"].columns if dataset.name == "connections" else ()
+        new = [column for column in dataset.columns if column not in known]
+        parts += [_row(list(columns)) for _, columns in groupby(new, lambda each: (each.text, each.kind))]
+        if known:
+            shared = ", ".join(column.name for column in dataset.columns if column in known)
+            parts.append(f"\nThe other columns are those of `requests`: {shared}.")
         parts.append("")
     return "\n".join(parts)
 
@@ -393,7 +398,7 @@ def describe_markdown() -> str:
 def _row(columns: list[Column]) -> str:
     """Return the line of columns with the same text."""
     column = columns[0]
-    kind = _TYPE_TEXTS.get(column.kind, column.kind) + (" or null" if column.nullable else "")
+    kind = _TYPE_TEXTS.get(column.kind, column.kind) + ("?" if column.nullable else "")
     source = column.source.rpartition(".")[2]
     names = ", ".join(each.name for each in columns)
     return f"| {names} | {kind} | {column.text}{f' ({source})' if source not in {'', column.name} else ''} |"

@@ -46,6 +46,8 @@ Related: [APIs and versions](api-versions.md), [behaviours](behaviours.md) of Ka
 #: A row of the page: a cell for each of COLUMNS.
 Row = tuple[str, ...]
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
+#: The names of tests of librdkafka and franz-go.
+_TEST_NAME = re.compile(r"Test[A-Z]|\d{4}_")
 _AS = "as "
 _COUNT = re.compile(r"(\d+) (passed|failed|not run)")
 
@@ -118,8 +120,10 @@ def verdicts_of(row: Row) -> list[str]:
 
 
 def features_of(outcomes: Sequence[Outcome]) -> str:
-    """Return the names of the features."""
-    return "; ".join(shortened(outcome.feature) for outcome in outcomes)
+    """Return the names of the features; of tests of a client's own suite their number."""
+    names = [outcome.feature for outcome in outcomes if not _TEST_NAME.match(outcome.feature)]
+    tests = len(outcomes) - len(names)
+    return "; ".join([*([f"{tests} single tests"] if tests else []), *map(shortened, names)])
 
 
 def result_of(outcomes: Sequence[Outcome]) -> str:

@@ -159,7 +159,9 @@ def add_metrics(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda metrics`."""
     run_dir_option(command)
     command.add_argument("--per-partition", action="store_true", help="include metrics of each partition")
-    command.add_argument("--describe", metavar="NAME", help="describe one metric and exit, without a broker")
+    command.add_argument(
+        "--describe", metavar="NAME", help="describe one metric, of Rotunda or of Kafka, without a broker"
+    )
 
 
 def add_group(command: argparse.ArgumentParser) -> None:

@@ -25,7 +25,7 @@ _ORIGINS = {
     3: "set while running, cluster-wide",
     4: "set when it was started",
     5: "default",
-    6: "the logger's",
+    6: "current level",
     8: "set on the group",
 }
 #: Config sources of admin changes, by resource type.

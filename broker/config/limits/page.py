@@ -14,7 +14,7 @@ when the resource is released.
 
 - A name is a [setting](configuration.md), Kafka's where Kafka has the limit. A number is a constant.
 - Beyond a limit clients get Kafka's error code. The broker's log has a rate-limited line.
-- Names of [metrics](metrics.md) are those of `/metrics`.
+- Names of [metrics](metrics.md) are without their prefix `rotunda_`.
 
 Printed from `broker/config/limits/table.py`.
 """
@@ -43,7 +43,7 @@ def describe_markdown() -> str:
         ]
         for limit in area.limits:
             bounds = "; ".join(_bound_text(bound) for bound in limit.bounds)
-            metrics = ", ".join(f"`{name}`" for name in limit.metrics)
+            metrics = ", ".join(f"`{name.removeprefix('rotunda_')}`" for name in limit.metrics)
             parts.append(f"| {limit.what} | {bounds} | {metrics} | {limit.beyond} | {limit.end} |")
         parts.append("")
     return "\n".join(parts)
