@@ -15,12 +15,11 @@ from rotunda.broker.partitions.fetch.fetch_shape import FetchShape
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.messages.fetch import (
     FetchPart,
-    FetchPartResponse,
     Gap,
     encode_part,
     encode_topics,
     frame_fetch_response,
-    part_tags,
+    tags_of,
 )
 
 if TYPE_CHECKING:
@@ -145,8 +144,7 @@ class Fetch:
     def fail(self, index: int, error: int) -> None:
         """Add an error to the response, without offsets as in Kafka."""
         version, partition = self.terms.version, self.shape.parts[index][_PARTITION]
-        response = FetchPartResponse(partition, error, -1, -1, -1, 0)
-        self.parts[index] = encode_part(version, response) + part_tags(version, response)
+        self.parts[index] = encode_part(version, partition, error) + tags_of(version)
         self.errors[index] = error
 
     def put_aborted(
@@ -160,10 +158,9 @@ class Fetch:
         """Add records to the response with the aborted transactions among them."""
         version, partition = self.terms.version, self.shape.parts[index][_PARTITION]
         end, _, start = offsets
-        response = FetchPartResponse(partition, 0, *offsets, found.length, aborted_transactions=aborted)
-        self.found[index] = row, found, part_tags(version, response)
+        self.found[index] = row, found, tags_of(version)
         self.records_bytes += found.length
-        self.parts[index] = encode_part(version, response)
+        self.parts[index] = encode_part(version, partition, 0, offsets, found.length, aborted)
         self.ends[index] = end, start
 
     def put_plain(self, index: int, offsets: tuple[int, int, int], row: int, found: FileSlice) -> None:

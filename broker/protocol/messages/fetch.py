@@ -19,7 +19,6 @@ from rotunda.broker.protocol.primitives import (
     Buffer,
     compact_string_bytes,
     string_bytes,
-    tagged_fields_bytes,
     unsigned_varint_bytes,
 )
 
@@ -115,25 +114,6 @@ def _topic(version: int, topic: Any) -> tuple[str | None, bytes | None]:
     return (None, topic.topic_id) if version >= TOPIC_ID_FROM else (topic.topic, None)
 
 
-class FetchPartResponse(NamedTuple):
-    """The response for one partition; its `records_size` bytes of records are sent between it and its tags.
-
-    `aborted_transactions` are pairs of producer id and first offset, or None without committed reads; `diverging_epoch`
-    is (epoch, end offset); `current_leader` is (broker id, leader epoch).
-    """
-
-    partition: int
-    error_code: int
-    high_watermark: int
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    records_size: int = 0
-    aborted_transactions: tuple[tuple[int, int], ...] | None = None
-    preferred_read_replica: int = -1
-    diverging_epoch: tuple[int, int] | None = None
-    current_leader: tuple[int, int] | None = None
-
-
 class EncodedTopic(NamedTuple):
     """The entry of one topic in a response: the bytes before its partitions, and their number."""
 
@@ -149,18 +129,6 @@ Gap = tuple[int, int, bytes]
 _pack_int32 = struct.Struct(">i").pack
 _pack_pair_of_int32 = struct.Struct(">ii").pack
 _pack_pair_of_int64 = struct.Struct(">qq").pack
-_pack_epoch_end = struct.Struct(
-    ">"
-    "i"  # epoch
-    "q"  # end_offset
-    "x"  # no tagged fields
-).pack
-_pack_leader = struct.Struct(
-    ">"
-    "i"  # leader_id
-    "i"  # leader_epoch
-    "x"  # no tagged fields
-).pack
 _pack_head = struct.Struct(
     ">"
     "i"  # throttle_time_ms
@@ -185,8 +153,7 @@ _pack_part_v5 = struct.Struct(
 #: The status of a response with nothing but its parts.
 PLAIN: Final = (0, 0, 0)
 
-_DIVERGING_EPOCH_TAG: Final = 0
-_CURRENT_LEADER_TAG: Final = 1
+_NO_REPLICA: Final = _pack_int32(-1)
 
 
 def frame_fetch_response(
@@ -262,12 +229,12 @@ class PlainParts:
         """Make an encoder for one version; ``committed``: the request has committed reads."""
         self._with_start = version >= _LOG_START_FROM
         self._is_flexible = version >= _FIRST_FLEXIBLE
-        part = FetchPartResponse(0, 0, 0, aborted_transactions=() if committed else None)
-        numbers = self._numbers(0, 0, -1, -1)
+        part = encode_part(version, 0, 0, aborted=() if committed else None)
+        numbers = self._numbers(0, -1, -1, -1)
         no_records = unsigned_varint_bytes(1) if self._is_flexible else _pack_int32(0)
-        self._middle = encode_part(version, part).removeprefix(numbers).removesuffix(no_records)
+        self._middle = part.removeprefix(numbers).removesuffix(no_records)
         #: The bytes after the records of a part.
-        self.tags = part_tags(version, part)
+        self.tags = tags_of(version)
         self._end = self._middle + no_records + self.tags
 
     def encode_empty(self, partition: int, high_watermark: int, stable: int, start: int) -> bytes:
@@ -309,38 +276,32 @@ def _topic_head(version: int, name: str | None, topic_id: bytes | None) -> bytes
     return compact_string_bytes(name or "") if version >= _FIRST_FLEXIBLE else string_bytes(name or "")
 
 
-def encode_part(version: int, part: FetchPartResponse) -> bytes:
-    """Return a part up to and including the length of its records, which its `part_tags` follow."""
-    partition, error_code, high_watermark, stable, start, records_size, aborted, replica, _, _ = part
-    if version >= _LOG_START_FROM:
-        numbers = _pack_part_v5(partition, error_code, high_watermark, stable, start)
+def encode_part(
+    version: int,
+    partition: int,
+    error_code: int,
+    offsets: tuple[int, int, int] = (-1, -1, -1),
+    records_size: int = 0,
+    aborted: Sequence[tuple[int, int]] | None = None,
+) -> bytes:
+    """Return a part up to and including the length of its records, which `tags_of` follow.
+
+    ``offsets`` are high watermark, last stable offset and log start; ``aborted`` are pairs of producer id and first
+    offset, or None without committed reads.
+    """
+    flexible, has_start = version >= _FIRST_FLEXIBLE, version >= _LOG_START_FROM
+    numbers = (partition, error_code, *offsets)
+    head = _pack_part_v5(*numbers) if has_start else _pack_part_v4(*numbers[:-1])
+    if aborted is None:
+        transactions = b"\x00" if flexible else b"\xff\xff\xff\xff"
     else:
-        numbers = _pack_part_v4(partition, error_code, high_watermark, stable)
-    if version >= _FIRST_FLEXIBLE:
-        transactions = b"\x00" if aborted is None else _aborted_bytes(aborted, flexible=True)
-        return numbers + transactions + _pack_int32(replica) + unsigned_varint_bytes(records_size + 1)
-    transactions = b"\xff\xff\xff\xff" if aborted is None else _aborted_bytes(aborted, flexible=False)
-    if version >= _RACK_FROM:
-        transactions += _pack_int32(replica)
-    return numbers + transactions + _pack_int32(records_size)
+        pairs = [_pack_pair_of_int64(*each) + tags_of(version) for each in aborted]
+        transactions = _count_bytes(len(aborted), flexible) + b"".join(pairs)
+    replica = _NO_REPLICA if version >= _RACK_FROM else b""
+    size = unsigned_varint_bytes(records_size + 1) if flexible else _pack_int32(records_size)
+    return head + transactions + replica + size
 
 
-def _aborted_bytes(aborted: tuple[tuple[int, int], ...], *, flexible: bool) -> bytes:
-    end = b"\x00" if flexible else b""
-    return _count_bytes(len(aborted), flexible) + b"".join(
-        _pack_pair_of_int64(producer_id, first_offset) + end for producer_id, first_offset in aborted
-    )
-
-
-def part_tags(version: int, part: FetchPartResponse) -> bytes:
-    """Return the bytes after the records of a part."""
-    if version < _FIRST_FLEXIBLE:
-        return b""
-    if part.diverging_epoch is None and part.current_leader is None:
-        return b"\x00"
-    fields = []
-    if part.diverging_epoch is not None:
-        fields.append((_DIVERGING_EPOCH_TAG, _pack_epoch_end(*part.diverging_epoch)))
-    if part.current_leader is not None:
-        fields.append((_CURRENT_LEADER_TAG, _pack_leader(*part.current_leader)))
-    return tagged_fields_bytes(fields)
+def tags_of(version: int) -> bytes:
+    """Return the tagged fields of a structure that has none."""
+    return b"\x00" if version >= _FIRST_FLEXIBLE else b""

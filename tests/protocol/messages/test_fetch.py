@@ -13,15 +13,14 @@ from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.messages.fetch import (
     MOST_BYTES,
     FetchPart,
-    FetchPartResponse,
     ForgottenPart,
     Gap,
     PlainParts,
     encode_part,
     encode_topics,
     frame_fetch_response,
-    part_tags,
     read_fetch,
+    tags_of,
 )
 from tests.protocol.kio_entities import (
     entities,
@@ -36,7 +35,7 @@ from tests.protocol.kio_entities import (
 from tests.protocol.messages.hostile import check_hostile, placed
 
 VERSIONS = range(4, 19)
-_NOT_OURS = frozenset({"node_endpoints", "snapshot_id"})
+_NOT_OURS = frozenset({"node_endpoints", "snapshot_id", "diverging_epoch", "current_leader", "preferred_read_replica"})
 
 
 def _topic(topic: Any, version: int) -> tuple[str | None, bytes | None]:
@@ -81,21 +80,15 @@ def test_requests_are_read_as_kio_writes_them(version: int, data: st.DataObject)
     assert [struct.unpack_from(f">{form}", buffer, place)[0] for place, form in request.places] == varying
 
 
-def _ours(part: Any) -> FetchPartResponse:
-    diverging = getattr(part, "diverging_epoch", None)
-    leader = getattr(part, "current_leader", None)
+def _encoded(version: int, part: Any) -> bytes:
     aborted = part.aborted_transactions
-    return FetchPartResponse(
+    return encode_part(
+        version,
         part.partition_index,
         int(part.error_code),
-        part.high_watermark,
-        part.last_stable_offset,
-        getattr(part, "log_start_offset", -1),
+        (part.high_watermark, part.last_stable_offset, getattr(part, "log_start_offset", -1)),
         len(part.records),
-        None if aborted is None else tuple((one.producer_id, one.first_offset) for one in aborted),
-        getattr(part, "preferred_read_replica", -1),
-        None if diverging in (None, type(diverging)()) else (diverging.epoch, diverging.end_offset),
-        None if leader in (None, type(leader)()) else (leader.leader_id, leader.leader_epoch),
+        None if aborted is None else [(one.producer_id, one.first_offset) for one in aborted],
     )
 
 
@@ -106,14 +99,14 @@ def test_responses_are_written_as_kio_writes_them(version: int, data: st.DataObj
     strategy = entities(load_response_schema(1, version), left_out=_NOT_OURS, not_null=frozenset({"records"}))
     entity = data.draw(strategy.filter(lambda e: topics_are_distinct(e.responses, "partitions")))
     records = [part.records for topic in entity.responses for part in topic.partitions]
-    parts = [_ours(part) for topic in entity.responses for part in topic.partitions]
     topics = encode_topics(version, [_topic(topic, version) for topic in entity.responses for _ in topic.partitions])
-    tags = [part_tags(version, part) for part in parts]
+    tags = tags_of(version)
     encoded = [
-        encode_part(version, part) + (b"" if data else end)
-        for part, data, end in zip(parts, records, tags, strict=True)
+        _encoded(version, part) + (b"" if part.records else tags)
+        for topic in entity.responses
+        for part in topic.partitions
     ]
-    gaps: list[Gap] = [(index, len(data), tags[index]) for index, data in enumerate(records) if data]
+    gaps: list[Gap] = [(index, len(data), tags) for index, data in enumerate(records) if data]
     status = (in_ms(entity.throttle_time), int(getattr(entity, "error_code", 0)), getattr(entity, "session_id", 0))
     chunks = frame_fetch_response(version, -7, topics, encoded, gaps, status)
     assert len(chunks) == len(gaps) + 1
@@ -124,8 +117,8 @@ def test_responses_are_written_as_kio_writes_them(version: int, data: st.DataObj
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("committed", [False, True])
 def test_parts_without_records_are_written_as_all_others(version: int, committed: bool) -> None:
-    part = FetchPartResponse(7, 0, 1 << 40, 99, 3, aborted_transactions=() if committed else None)
-    expected = encode_part(version, part) + part_tags(version, part)
+    part = encode_part(version, 7, 0, (1 << 40, 99, 3), aborted=() if committed else None)
+    expected = part + tags_of(version)
     assert PlainParts(version, committed=committed).encode_empty(7, 1 << 40, 99, 3) == expected
 
 
@@ -167,11 +160,10 @@ def test_an_answer_without_parts_is_one_chunk() -> None:
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("records_size", [0, 100, 1 << 20])
 def test_the_short_way_of_a_part_is_that_of_all_others(version: int, committed: bool, records_size: int) -> None:
-    part = FetchPartResponse(7, 0, 9, 8, 3, records_size, () if committed else None)
     plain = PlainParts(version, committed=committed)
     encoded = plain.encode(7, 9, 8, 3, records_size)
-    assert encoded == encode_part(version, part)
-    assert plain.tags == part_tags(version, part)
+    assert encoded == encode_part(version, 7, 0, (9, 8, 3), records_size, () if committed else None)
+    assert plain.tags == tags_of(version)
     topics = encode_topics(version, [("orders", None) if version < 13 else (None, b"i" * 16)])
     gaps: list[Gap] = [(0, records_size, plain.tags)] if records_size else []
     # A throttle time of 1 ms forces the general path; its bytes are zeroed for the comparison.
