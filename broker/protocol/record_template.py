@@ -52,7 +52,9 @@ class RepeatedRecords:
         #: By bytes of an offset delta; made on first use, since few records occur with both sizes of delta.
         self._layouts: list[tuple[Struct, list[int | bytes]] | None] = [None] * 3
         #: Their approximate size in a batch.
-        self.size_bytes = sum(len(key) + sum(len(text) for text in value) + _OTHER_BYTES for key, value in records)
+        self.size_bytes = _OTHER_BYTES * len(records) + sum(
+            [len(key) + len(head) + len(middle) + len(tail) for key, (head, middle, tail) in records]
+        )
 
     def encode(self, first_delta: int, firsts: Sequence[int], second: int) -> bytes:
         """Return the records encoded for a batch, with offset deltas from ``first_delta`` on.

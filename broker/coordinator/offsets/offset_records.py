@@ -46,12 +46,16 @@ def offset_value(committed: CommittedOffset) -> bytes:
     if expire_ms != NO_EXPIRY:
         fields = {"offset": offset, "metadata": metadata, "commit_timestamp": commit_ms, "expire_timestamp": expire_ms}
         return OFFSET_COMMIT.value(_VERSION_WITH_EXPIRY, fields)
-    template = _cached_template if len(metadata) <= _LONGEST_CACHED else numbered_offset_value
-    return template(leader_epoch, metadata, topic_id).with_numbers(offset, commit_ms)
+    return numbered_offset_value(leader_epoch, metadata, topic_id).with_numbers(offset, commit_ms)
 
 
 def numbered_offset_value(leader_epoch: int, metadata: str, topic_id: bytes) -> NumberedValue:
-    """Return the value of a commit without its two numbers: offset and time."""
+    """Return the value of a commit without its two numbers: offset and time. HOT."""
+    template = _cached_template if len(metadata) <= _LONGEST_CACHED else _template
+    return template(leader_epoch, metadata, topic_id)
+
+
+def _template(leader_epoch: int, metadata: str, topic_id: bytes) -> NumberedValue:
     is_known = topic_id != ZERO_TOPIC_ID
     fields = {"leader_epoch": leader_epoch, "metadata": metadata, "topic_id": topic_id}
     value = OFFSET_COMMIT.value(_VERSION if is_known else _VERSION_WITHOUT_TOPIC_ID, fields)
@@ -59,7 +63,7 @@ def numbered_offset_value(leader_epoch: int, metadata: str, topic_id: bytes) -> 
     return NumberedValue(value[: INT16.size], value[INT16.size + INT64.size : tail_at - INT64.size], value[tail_at:])
 
 
-_cached_template = lru_cache(_MOST_CACHED)(numbered_offset_value)
+_cached_template = lru_cache(_MOST_CACHED)(_template)
 
 
 def _apply_offset(shard: GroupShard, key: Any, value: Any, producer_id: int) -> None:
