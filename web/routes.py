@@ -22,6 +22,7 @@ from rotunda.web.reports.chart import InvalidChart
 from rotunda.web.reports.reports import Reports
 from rotunda.web.reports.summary import Brief, Report
 from rotunda.web.screens import SCREENS
+from rotunda.web.topics import create_topic_router
 from rotunda.web.views import Views
 from rotunda.web.watch import TooManyStreams
 
@@ -62,6 +63,7 @@ def create_router(sources: Sources, watch: Watch) -> APIRouter:
     _add_status(router, watch)
     _add_reports(router, reports)
     _add_history(router, sources)
+    router.include_router(create_topic_router(sources))
     return router
 
 

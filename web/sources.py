@@ -7,7 +7,7 @@ the values of its settings.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,14 +71,85 @@ class JobFacts(NamedTuple):
     needs: str
 
 
+class Login(NamedTuple):
+    """The name and password of a request."""
+
+    name: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsWanted:
+    """The wanted records of a topic: the newest, or those from an offset or a time (ms) on; with a key, only its.
+
+    `older` and `newer` continue an earlier reading in one direction, from these offsets by partition.
+    """
+
+    topic: str
+    partition: int | None = None
+    offset: int | None = None
+    time_ms: int | None = None
+    older: Mapping[int, int] = field(default_factory=dict)
+    newer: Mapping[int, int] = field(default_factory=dict)
+    key: bytes | None = None
+    count: int = 50
+    read_committed: bool = True
+
+
+class RecordFacts(NamedTuple):
+    """One record. Keys of headers may have lone surrogates, for bytes that are not UTF-8."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    is_log_append_time: bool
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class ExaminedOffsets(NamedTuple):
+    """A partition's start, stable and end offset, and the examined range from `low` to below `high`."""
+
+    partition: int
+    start: int
+    stable: int
+    end: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsFound:
+    """Records in the order of reading; `older` and `newer` continue it. `notes` are for the viewer."""
+
+    records: Sequence[RecordFacts]
+    partitions: Sequence[ExaminedOffsets]
+    older: Mapping[int, int]
+    newer: Mapping[int, int]
+    notes: Sequence[str]
+
+
+class RecordsRejected(Exception):  # noqa: N818 - named for what happened
+    """The records cannot be read, with the reason and the status of the response; 401: log in as another user."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+#: Reads records with the rights of a user. Waits, for a bounded time. Raises RecordsRejected.
+ReadRecords = Callable[[RecordsWanted, "Login | None"], RecordsFound]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """All inputs of the page. `settings` returns the present values.
 
     `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory of the Spark
     jobs' results, `jobs` the facts of each by name. `history` returns the series of a range, from and to a Unix time in
-    ms. `tls`, which returns the context for new connections, enables
-    HTTPS.
+    ms. `tls`, which returns the context for new connections, enables HTTPS. `topic_settings` returns the settings of a
+    topic, None for an unknown one. `records` is None if the page shows no records.
     """
 
     facts: BrokerFacts
@@ -86,6 +157,7 @@ class Sources:
     reader: BrokerReader
     recent: RecentReader
     settings: Callable[[], list[Setting]]
+    topic_settings: Callable[[str], list[Setting] | None]
     allowed_hosts: tuple[str, ...]
     any_address: bool
     disk: Path
@@ -93,4 +165,5 @@ class Sources:
     jobs: Mapping[str, JobFacts]
     history: Callable[[int, int], dict[str, Any]]
     admission: Admission = OPEN
+    records: ReadRecords | None = None
     tls: Callable[[], SSLContext] | None = None

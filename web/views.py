@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rotunda.shm.metrics.catalogue import PROCESSOR_METRICS
 from rotunda.shm.metrics.target_metrics import HANDLER_METRICS
+from rotunda.web.facts.groups import readers_of
 from rotunda.web.facts.requests import slowest, tail
 
 if TYPE_CHECKING:
@@ -78,7 +79,12 @@ class Views:
         }
 
     def _topics(self, now: Snapshot, reading: Reading) -> dict[str, Any]:  # noqa: ARG002
-        return {**_common(now), "topics": [asdict(each) for each in now.topics]}
+        return {
+            **_common(now),
+            "topics": [asdict(each) for each in now.topics],
+            "readers": readers_of(now.groups),
+            "shows_records": self._sources.records is not None,
+        }
 
     def _groups(self, now: Snapshot, reading: Reading) -> dict[str, Any]:
         events = reading.recent.names.get("events", []) if reading.recent is not None else []

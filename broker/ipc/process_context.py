@@ -78,6 +78,11 @@ class BoundListener:
         """The host and port by which this machine reaches it: with TLS by name, as certificates contain names."""
         if self.protocol.endswith("SSL") and self.host in _HERE:
             return gethostname(), self.port
+        return self.local
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """The bound address, on this machine, and the port."""
         return _HERE.get(self.host, self.host), self.port
 
 

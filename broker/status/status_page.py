@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rotunda.broker.status.page_tls import PageTls
     from rotunda.web.http.access import Admission
     from rotunda.web.http.room import Room
-    from rotunda.web.sources import BrokerFacts, Setting, Sources
+    from rotunda.web.sources import BrokerFacts, ReadRecords, Setting, Sources
 
 #: The page yields to processes that serve clients, but only once it is loaded: at this niceness loading would take
 #: 10 s with ten busy processes per CPU, and its 0.3 s of CPU time, once, do not burden clients.
@@ -67,7 +67,12 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
     metadata = _metadata(context)
     admission = _admission(context, settings, metadata)
-    sources = replace(sources_of(context, metadata), admission=admission, tls=None if tls is None else tls.context)
+    sources = replace(
+        sources_of(context, metadata),
+        admission=admission,
+        records=_records(context, settings),
+        tls=None if tls is None else tls.context,
+    )
     room = _room_of(context, generation)
     os.nice(NICENESS)
     serve(sources, room, context.status_socket, stop.fileno(), beat)
@@ -77,6 +82,16 @@ def _tls(settings: LiveSettings) -> PageTls:
     from rotunda.broker.status.page_tls import PageTls  # noqa: PLC0415 - OpenSSL is loaded only if needed
 
     return PageTls(settings)
+
+
+def _records(context: ProcessContext, settings: LiveSettings) -> ReadRecords | None:
+    """Return the reader of records; None if it is disabled."""
+    from rotunda.broker.status.page_records import PageRecords  # noqa: PLC0415
+
+    config = context.config
+    if not config.shows_records:
+        return None
+    return PageRecords(settings, context.listeners, config.status_token or "", SystemClock()).read
 
 
 def _metadata(context: ProcessContext) -> MetadataCache:
@@ -157,6 +172,7 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
         ),
         recent=RecentReader(context.recent.view.toreadonly()),
         settings=_settings(metadata, refresh),
+        topic_settings=_topic_settings(metadata, refresh),
         allowed_hosts=config.status_allowed_hosts,
         any_address=not is_loopback(config.status_host),
         disk=config.data_dir,
@@ -289,6 +305,30 @@ def _settings(metadata: MetadataCache, refresh: Callable[[], None]) -> Callable[
                 key_of(name).doc,
             )
             for name, value, origin in config.described()
+        ]
+
+    return settings
+
+
+def _topic_settings(metadata: MetadataCache, refresh: Callable[[], None]) -> Callable[[str], list[Setting] | None]:
+    from rotunda.broker.metadata.configs.describe_configs import TOPIC_CONFIG, describe_topic  # noqa: PLC0415
+    from rotunda.web.sources import Setting  # noqa: PLC0415
+
+    def settings(name: str) -> list[Setting] | None:
+        refresh()
+        topic = metadata.topic(name)
+        if topic is None:
+            return None
+        return [
+            Setting(
+                each.name,
+                each.value or "",
+                "set on the topic" if each.source == TOPIC_CONFIG else "the broker's",
+                each.source != TOPIC_CONFIG,
+                True,
+                each.documentation,
+            )
+            for each in describe_topic(topic.configs, metadata.broker_config)
         ]
 
     return settings

@@ -40,6 +40,27 @@ def transactions_of(now: Reading) -> list[Transaction]:
     ]
 
 
+def readers_of(groups: list[Group]) -> dict[str, list[dict[str, Any]]]:
+    """Return by topic the groups that read it, with their lag in it; unknown if it is for any partition."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for group in groups:
+        read = group.share_partitions or group.offsets
+        for topic in sorted({each.topic for each in read}):
+            lags = [each.lag for each in read if each.topic == topic]
+            ages = [each.lag_s for each in read if each.topic == topic]
+            found.setdefault(topic, []).append(
+                {
+                    "group": group.id,
+                    "kind": group.kind,
+                    "state": group.state,
+                    "members": len(group.members),
+                    "lag": None if None in lags else sum(lag for lag in lags if lag is not None),
+                    "lag_s": None if None in ages else max(age for age in ages if age is not None),
+                }
+            )
+    return found
+
+
 def _group(published: dict[str, Any], handler: int, shares: list[SharePartition]) -> Group:
     offsets = [
         _offset(topic, int(partition), each)

@@ -74,7 +74,7 @@ class Access:
         scheme, _, credentials = authorization[0].strip().partition(b" ")
         if scheme.lower() == b"bearer":
             return _is_one_of(credentials.strip(), tokens)
-        name, password = _basic(credentials) if scheme.lower() == b"basic" else ("", "")
+        name, password = basic_credentials(authorization[0])
         if not password:
             return False
         # A browser can send a token only as a password; the name is ignored.
@@ -93,8 +93,11 @@ def _is_one_of(given: bytes, tokens: Sequence[str]) -> bool:
     return any(matches)
 
 
-def _basic(credentials: bytes) -> tuple[str, str]:
-    """Return the name and password of RFC 7617; empty ones if malformed."""
+def basic_credentials(authorization: bytes) -> tuple[str, str]:
+    """Return the name and password of an Authorization header as in RFC 7617; empty ones if it has none."""
+    scheme, _, credentials = authorization.strip().partition(b" ")
+    if scheme.lower() != b"basic":
+        return "", ""
     try:
         text = base64.b64decode(credentials.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):

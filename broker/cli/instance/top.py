@@ -94,6 +94,7 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
         reader=found,
         recent=RecentReader(attach(f"/rotunda-{record.instance}-recent").view),
         settings=list,
+        topic_settings=lambda _: None,
         allowed_hosts=(),
         any_address=False,
         disk=Path(record.data_dir),

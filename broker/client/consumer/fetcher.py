@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
 
 _PARTITION_BYTES: Final = 1 << 20
-_RESPONSE_BYTES: Final = 50 << 20
-_MOST_UNCOMPRESSED_BYTES: Final = 1 << 30
 _PAUSE_S: Final = 0.1
-_PATIENCE_NS: Final = 30_000_000_000
 _MOVED: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -40,6 +37,17 @@ _MOVED: Final = frozenset(
     }
 )
 """Errors after which the partition is looked up again: it has moved, or is new."""
+
+
+class FetchBounds(NamedTuple):
+    """Maximum sizes of a response and of an uncompressed batch, and the time for which lookups are retried."""
+
+    response_bytes: int = 50 << 20
+    uncompressed_bytes: int = 1 << 30
+    patience_ns: int = 30_000_000_000
+
+
+USUAL_BOUNDS: Final = FetchBounds()
 
 
 class Fetched(NamedTuple):
@@ -66,7 +74,9 @@ class Fetcher:
         *,
         read_committed: bool,
         until_ms: int | None = None,
+        within: FetchBounds = USUAL_BOUNDS,
     ) -> None:
+        self._within = within
         self._client = client
         self._clock = clock
         self._note = note
@@ -104,7 +114,7 @@ class Fetcher:
                 by_leader.setdefault(self._leader(partition), []).append(partition)
             for leader_id, partitions in by_leader.items():
                 positions = {each: self.positions[each] for each in partitions}
-                limits = FetchLimits(max_wait_ms // len(by_leader), 1, _RESPONSE_BYTES, _PARTITION_BYTES)
+                limits = FetchLimits(max_wait_ms // len(by_leader), 1, self._within.response_bytes, _PARTITION_BYTES)
                 answer = fetch(self._client, positions, limits, read_committed=self._read_committed, node_id=leader_id)
                 yield from self._take(leader_id, answer)
                 self._finish_what_is_empty(partitions[0], answer)
@@ -161,7 +171,7 @@ class Fetcher:
         """Yield the records of a batch from the partition's position up to its end."""
         position = self.positions[partition]
         end = self.ends.get(partition)
-        for record in iterate_records(batch, _MOST_UNCOMPRESSED_BYTES):
+        for record in iterate_records(batch, self._within.uncompressed_bytes):
             if record.offset < position:
                 continue
             if end is not None and record.offset >= end:
@@ -206,7 +216,7 @@ class Fetcher:
         now_ns = self._clock.monotonic_ns()
         if self._failing_since_ns is None:
             self._failing_since_ns = now_ns
-        elif now_ns - self._failing_since_ns > _PATIENCE_NS:
+        elif now_ns - self._failing_since_ns > self._within.patience_ns:
             raise problem
         select.select((), (), (), _PAUSE_S)
         try:

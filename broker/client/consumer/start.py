@@ -36,6 +36,7 @@ class Start(NamedTuple):
 
 
 FROM_BEGINNING: Final = Start(BEGINNING)
+FROM_END: Final = Start(END)
 
 
 def parse_start(text: str, now_ms: int) -> Start:

@@ -59,7 +59,8 @@ class _OwnMetadata(Metadata):
 class BlockingClient:
     """A client of the cluster reachable at `addresses`, a comma-separated list of host:port.
 
-    Entering a `with` block connects to the first reachable address.
+    Entering a `with` block connects to the first reachable address. With `is_direct` every request is sent there: for a
+    single broker whose advertised address may not lead to it from here.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class BlockingClient:
         timeout_s: float = 30.0,
         client_id: str = CLIENT_ID,
         clock: Clock | None = None,
+        is_direct: bool = False,
     ) -> None:
+        self._is_direct = is_direct
         self._addresses = addresses
         self._access = access
         self._clock = clock or SystemClock()
@@ -224,7 +227,7 @@ class BlockingClient:
         return NetworkClient(selector, metadata, self._config, self._clock, chance)
 
     def _ready(self, node_id: int | None) -> Node:
-        if node_id is None:
+        if node_id is None or self._is_direct:
             return self._any()
         node = self._brokers.get(node_id)
         if node is None:

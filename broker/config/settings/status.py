@@ -90,6 +90,17 @@ class StatusSettings:
             doc="Serve the status page over HTTPS, with the broker's ssl.keystore settings without a listener prefix.",
         )
     )
+    status_records_enable: bool | None = setting(
+        Key(
+            name="status.records.enable",
+            kind=Kind.BOOLEAN,
+            default=None,
+            nullable=True,
+            default_text="true if only this machine can reach status.host, else false",
+            doc="Show the records of topics on the status page. The page reads them as a Kafka client, with the rights "
+            "of the user who has logged in; without a user as ANONYMOUS, over a listener without SASL.",
+        )
+    )
     status_max_connections: int = setting(
         Key(
             name="status.max.connections",
@@ -132,6 +143,12 @@ class StatusSettings:
             "header are rejected, so that other sites cannot read it.",
         )
     )
+
+    @property
+    def shows_records(self) -> bool:
+        """Whether the page shows records."""
+        enabled = self.status_records_enable
+        return is_loopback(self.status_host) if enabled is None else enabled
 
 
 def check_status_host(config: StatusSettings, listeners: Sequence[Listener], insecure_listen: bool) -> None:
