@@ -77,7 +77,9 @@ class Guard:
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
+                own = list(message.get("headers", ()))
+                names = {name for name, _ in own}
+                message["headers"] = [*own, *(each for each in HEADERS if each[0] not in names)]
             await send(message)
 
         await self._app(scope, receive, send_guarded)

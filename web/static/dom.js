@@ -6,6 +6,11 @@ export function plain(text) {
   return text.replace(UNSEEN, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
 }
 
+// Returns a text node of several lines.
+export function lines(text) {
+  return document.createTextNode(text.split("\n").map(plain).join("\n"));
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {

@@ -49,6 +49,23 @@ export function span(seconds) {
   return `${Math.floor(seconds / 86400)} d ${Math.floor(seconds % 86400 / 3600)} h`;
 }
 
+const UNITS = [["d", 86400e3], ["h", 3600e3], ["min", 60e3], ["s", 1e3]];
+const SIZES = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+const MOST = new Set(["2147483647", "9223372036854775807"]);
+
+// A setting's value as people write it, with the raw value where that differs.
+export function setting(name, value) {
+  const shown = MOST.has(value) || (value === "-1" && /retention\.(ms|bytes)$/.test(name)) ? "unlimited" : amount(name, value);
+  return shown === value ? value : `${shown} (${value})`;
+}
+
+function amount(name, value) {
+  const size = /^\d+$/.test(value) ? Number(value) : 0;
+  const units = /\.ms$/.test(name) ? UNITS : /\.bytes(\.per\.second)?$/.test(name) ? SIZES : [];
+  const found = units.find(([, each]) => size >= each && Number.isInteger(size / each * 10));
+  return found ? `${(size / found[1]).toLocaleString("en-US")} ${found[0]}` : value;
+}
+
 export function clock(micros_, digits = 0) {
   const date = new Date(micros_ / 1000);
   const text = date.toLocaleTimeString("en-GB");

@@ -127,7 +127,7 @@ class _Run:
             chosen = TopicPartition(wanted.topic, wanted.partition)
             if chosen not in self._client.leaders:
                 raise RotundaError(
-                    f"topic {wanted.topic} has no partition {chosen.partition}: 0 to {len(partitions) - 1}"
+                    f"topic {wanted.topic} has no partition {chosen.partition}: it has 0 to {len(partitions) - 1}"
                 )
             partitions = [chosen]
         held = bounds(self._client, partitions)
