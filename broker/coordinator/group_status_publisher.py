@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.coordinator.consumer.target_assignment import preferred_assignor
@@ -255,11 +256,7 @@ class GroupStatusPublisher:
                         continue
                     entry = {"group": group_id, "topic": topic.name, "partition": place.partition}
                     window = shard.window(group_id, place, state)
-                    found.append(
-                        entry
-                        | self._window(topic.name, place.partition, window)
-                        | {"locks_expired": state.locks_expired, "dead_letters": state.dead_letters}
-                    )
+                    found.append(entry | self._window(topic.name, place.partition, window) | asdict(state.counts))
         return found, left_out
 
     def _window(self, topic: str, partition: int, window: ShareWindow) -> dict[str, Any]:

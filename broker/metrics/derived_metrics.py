@@ -15,6 +15,19 @@ _RING = ("ring", "source", "destination")
 _QUOTA = ("quota", "user", "client_id")
 _ONLY_WHEN_ASKED = "Only with metrics.per.partition; one series each."
 
+_SINCE_LOADED = "Since its handler started, or its offsets were reset. Collected while it is read, as groups."
+
+#: The counters of a share group in a topic.
+SHARE_GROUP_COUNTERS = {
+    "delivered": "Deliveries of records to the members of a share group.",
+    "redelivered": "Those of records that had been delivered before.",
+    "accepted": "Records accepted by a share group.",
+    "released": "Records released for another delivery.",
+    "rejected": "Records rejected.",
+    "locks_expired": "Acquired records of a share group whose lock ran out.",
+    "dead_letters": "Records of a share group given up to its dead letter topic.",
+}
+
 PROCESS_METRICS = (
     Metric("build_info", GAUGE, "1", "The broker's version, as a label.", "Always 1.", keys=("version",)),
     Metric("draining", GAUGE, "0/1", "Whether the broker is stopping.", "1 from the first stop signal."),
@@ -212,6 +225,26 @@ GROUP_METRICS = (
         "Age of the oldest unread record of a partition.",
         _ONLY_WHEN_ASKED,
         keys=_GROUP_PARTITION,
+    ),
+    Metric(
+        "share_group_records_in_flight",
+        GAUGE,
+        "records",
+        "Records of a share group between the start offset and the last acquired record.",
+        "At share.partition.max.record.locks of a partition no further record is acquired.",
+        keys=_GROUP_TOPIC,
+    ),
+    Metric(
+        "share_group_records_waiting",
+        GAUGE,
+        "records",
+        "Records in flight that wait for another delivery.",
+        "Released, or their lock ran out.",
+        keys=_GROUP_TOPIC,
+    ),
+    *(
+        Metric(f"share_group_{name}_total", COUNTER, "records", text, _SINCE_LOADED, keys=_GROUP_TOPIC)
+        for name, text in SHARE_GROUP_COUNTERS.items()
     ),
     Metric(
         "groups_left_out",

@@ -143,6 +143,62 @@ KAFKA_METRICS: Final = (
         "PurgatorySize{delayedOperation}", "sum(rotunda_handler_operations_waiting)", "All operations together."
     ),
     KafkaMetric("NumGroups, consumer-group-count{state}", "sum by (kind, state) (rotunda_groups)"),
+    KafkaMetric("group-count{protocol}", "sum by (kind) (rotunda_groups)", "Of group-coordinator-metrics."),
+    KafkaMetric("share-group-count{state}", 'sum by (state) (rotunda_groups{kind="share"})'),
+    KafkaMetric(
+        "share-group-rebalance-rate, share-group-rebalance-count",
+        "",
+        "Share groups do not rebalance; the report `groups` has their members' joins and leaves.",
+    ),
+    KafkaMetric(
+        "RecordAcknowledgementsPerSec{ackType}",
+        "sum(rate(rotunda_handler_share_records_accepted_total[5m]))",
+        "Accept; Release and Reject likewise. By group: rotunda_share_group_accepted_total and its neighbours.",
+    ),
+    KafkaMetric(
+        "InFlightMessageCount, InFlightBatchMessageCount{group, topic, partition}",
+        "rotunda_share_group_records_in_flight",
+        "By topic; the status page has partitions.",
+    ),
+    KafkaMetric(
+        "AcquisitionLockTimeoutPerSec{group, topic, partition}",
+        "rate(rotunda_share_group_locks_expired_total[5m])",
+        "In records, by topic.",
+    ),
+    KafkaMetric("DeadLetterQueueRecordCount{group}", "sum by (group) (rotunda_share_group_dead_letters_total)"),
+    KafkaMetric(
+        "DeadLetterQueueFailedProduceRequestsPerSec{group}",
+        "sum(rate(rotunda_handler_dead_letter_failures_total[5m]))",
+        "Of all groups; the log names the group.",
+    ),
+    KafkaMetric("ShareSessionsCount", "sum(rotunda_handler_share_sessions)"),
+    KafkaMetric(
+        "TotalShareFetchRequestsPerSec",
+        'rate(rotunda_requests_total{api="ShareFetch"}[5m])',
+        "TotalShareAcknowledgementRequestsPerSec: ShareAcknowledge.",
+    ),
+    KafkaMetric(
+        "FailedShareFetchRequestsPerSec",
+        'rate(rotunda_request_errors_total{api="ShareFetch",error!="NONE"}[5m])',
+        "FailedShareAcknowledgementRequestsPerSec likewise.",
+    ),
+    KafkaMetric(
+        "InFlightBatchCount, SharePartitionsCount, ShareSessionEvictionsPerSec, "
+        "DeadLetterQueueTotalProduceRequestsPerSec",
+        "",
+        "Not counted; a session ends with its connection, and none is evicted.",
+    ),
+    KafkaMetric(
+        "PartitionLoadTimeMs, RequestTopicPartitionsFetchRatio, TopicPartitionsAcquireTimeMs, FetchLockTimeMs, "
+        "FetchLockRatio",
+        "",
+        "One process owns a group, without a lock. Times of ShareFetch: rotunda_request_duration_seconds.",
+    ),
+    KafkaMetric(
+        "share-coordinator-metrics: write-rate, write-latency, last-pruned-offset",
+        "",
+        "State is written with the response's turn: rotunda_handler_commit_seconds_total.",
+    ),
     KafkaMetric(
         "Size, LogStartOffset, LogEndOffset{topic, partition}",
         "",

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.metrics.broker_reading import ROW_OUTCOMES
-from rotunda.broker.metrics.derived_metrics import DERIVED
+from rotunda.broker.metrics.derived_metrics import DERIVED, SHARE_GROUP_COUNTERS
 from rotunda.broker.metrics.quota_use import MOST_LISTED
 from rotunda.shm.metrics.catalogue import CATALOGUE
 from rotunda.shm.metrics.histogram import bounds_of
@@ -307,10 +307,29 @@ def _add_groups(families: _Families, reading: BrokerReading, *, per_partition: b
                 _add_lag(families, {"group": group["id"], "topic": topic}, offsets.values())
                 if per_partition:
                     _add_partition_lags(families, {"group": group["id"], "topic": topic}, offsets)
+        _add_share_groups(families, snapshot["share_partitions"])
     if reading.groups_known:
         for state, count in states.items():
             kind, _, name = state.partition("/")
             families.add("groups", count, kind=kind, state=name)
+
+
+def _add_share_groups(families: _Families, share_partitions: Iterable[Mapping[str, Any]]) -> None:
+    by_topic: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for each in share_partitions:
+        by_topic.setdefault((each["group"], each["topic"]), []).append(each)
+    for (group, topic), partitions in by_topic.items():
+        whose = {"group": group, "topic": topic}
+        read = [each for each in partitions if "lag" in each]
+        if read:
+            families.add("group_lag_records", sum(each["lag"] for each in read), **whose)
+        ages = [each["lag_s"] for each in partitions if "lag_s" in each]
+        if ages:
+            families.add("group_lag_seconds", max(ages), **whose)
+        for gauge in ("in_flight", "waiting"):
+            families.add(f"share_group_records_{gauge}", sum(each.get(gauge, 0) for each in partitions), **whose)
+        for counter in SHARE_GROUP_COUNTERS:
+            families.add(f"share_group_{counter}_total", sum(each[counter] for each in partitions), **whose)
 
 
 def _add_client_metrics(families: _Families, reading: BrokerReading) -> None:

@@ -1,5 +1,6 @@
 """The group snapshot of a handler: times and contents."""
 
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +18,7 @@ from rotunda.broker.coordinator.share_state.records import SharePlace, StoredSta
 from rotunda.broker.coordinator.share_state.shard import ShareGroup as ShareStateGroup
 from rotunda.broker.coordinator.share_state.shard import ShareStateShard
 from rotunda.broker.coordinator.transaction.transaction import EMPTY, ONGOING, TransactionMetadata
-from rotunda.broker.partitions.share.delivery import DeliveryState, StateBatch
+from rotunda.broker.partitions.share.delivery import DeliveryCounts, DeliveryState, StateBatch
 from rotunda.broker.partitions.share.share_window import AcquireTerms, DeliveryTerms, LogBatch, ShareWindow
 from rotunda.broker.protocol.steps import finished
 from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
@@ -170,7 +171,7 @@ def test_s124_share_partitions_with_and_without_a_reader(handler: Handler) -> No
     first, second, unread = (SharePlace(TOPIC_ID, partition) for partition in range(3))
     states = {first: StoredState(1, 20, 0, 0), second: StoredState(1, 100, 0, 0), unread: StoredState(1, -1, 0, 0)}
     states[first].merge(20, 10, [StateBatch(30, 39, DeliveryState.ACKNOWLEDGED, 1)])
-    states[first].locks_expired, states[first].dead_letters = 3, 2
+    states[first].counts = DeliveryCounts(delivered=9, redelivered=4, accepted=1, locks_expired=3, dead_letters=2)
     window = ShareWindow(20, states[first].batches)
     terms = DeliveryTerms(lock_ns=1, count_limit=5, most_in_flight=100)
     window.acquire([LogBatch(20, 24)], AcquireTerms("m", 100, 100), terms, 0)
@@ -179,16 +180,17 @@ def test_s124_share_partitions_with_and_without_a_reader(handler: Handler) -> No
     shard.states["shared"] = states
     shard.groups["shared"] = cast("ShareStateGroup", SimpleNamespace(windows={first: window}))
     handler.share_shards.append(shard)
+    nothing = asdict(DeliveryCounts())
     assert handler.told()["share_partitions"] == [
         {
             "group": "shared", "topic": TOPIC, "partition": 0, "start": 20, "end": 40, "in_flight": 20, "waiting": 5,
-            "lag": 70, "lag_s": 3.0, "locks_expired": 3, "dead_letters": 2,
+            "lag": 70, "lag_s": 3.0, **asdict(states[first].counts),
         },
         {
             "group": "shared", "topic": TOPIC, "partition": 1, "start": 100, "end": 100, "in_flight": 0, "waiting": 0,
-            "lag": 0, "lag_s": 0.0, "locks_expired": 0, "dead_letters": 0,
+            "lag": 0, "lag_s": 0.0, **nothing,
         },
-        {"group": "shared", "topic": TOPIC, "partition": 2, "locks_expired": 0, "dead_letters": 0},
+        {"group": "shared", "topic": TOPIC, "partition": 2, **nothing},
     ]  # fmt: skip
 
 

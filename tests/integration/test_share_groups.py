@@ -94,7 +94,10 @@ def test_members_share_the_records_of_a_topic(topic: str, group: str, members: M
         assert set(member.commit_sync(deadline_s()).values()) <= {None}
 
 
-def test_a_released_record_is_delivered_again_and_a_rejected_one_is_not(topic: str, group: str, members: Make) -> None:
+def test_a_released_record_is_delivered_again_and_a_rejected_one_is_not(
+    topic: str, group: str, members: Make, broker: BrokerProcess
+) -> None:
+    """S123 by group: the deliveries and what became of them are in the metrics."""
     member = members(group, topic, share_acknowledgement_mode="explicit")
     seen: list[int] = []
 
@@ -109,6 +112,18 @@ def test_a_released_record_is_delivered_again_and_a_rejected_one_is_not(topic: s
 
     wait_until(have_seen_all, "50 records to be delivered again")
     assert sorted(seen) == sorted([*range(100), *range(1, 100, 2)])
+    member.commit_sync(deadline_s())
+    whose = f'{{group="{group}",topic="{topic}"}}'
+    expected = {"delivered": 150, "redelivered": 50, "accepted": 50, "released": 50, "rejected": 50}
+    lines = {f"rotunda_share_group_{name}_total{whose} {count}" for name, count in expected.items()}
+    lines |= {f"rotunda_group_lag_records{whose} 0", f"rotunda_share_group_records_in_flight{whose} 0"}
+    printed: set[str] = set()
+
+    def are_all_printed() -> bool:
+        printed.update(broker.command("metrics").stdout.splitlines())
+        return lines <= printed
+
+    wait_until(are_all_printed, f"these lines: {lines}")
 
 
 def test_the_command_line_lists_and_describes_a_group(

@@ -12,13 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rotunda.broker.partitions.share.delivery import ENDED, DeliveryState, StateBatch, merge_batches
-from rotunda.broker.partitions.share.share_window import (
+from rotunda.broker.partitions.share.delivery import (
     ACCEPT,
+    ENDED,
     GAP,
     REJECT,
     RELEASE,
     RENEW,
+    DeliveryState,
+    StateBatch,
+    merge_batches,
+)
+from rotunda.broker.partitions.share.share_window import (
     AcknowledgementBatch,
     Acquired,
     AcquireTerms,

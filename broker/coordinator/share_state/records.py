@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from rotunda.broker.coordinator.records import Record, RecordType
-from rotunda.broker.partitions.share.delivery import DeliveryState, StateBatch, merge_batches
+from rotunda.broker.partitions.share.delivery import DeliveryCounts, DeliveryState, StateBatch, merge_batches
 
 SHARE_SNAPSHOT: Final = RecordType("ShareSnapshot")
 SHARE_UPDATE: Final = RecordType("ShareUpdate")
@@ -27,7 +27,7 @@ _snapshot_batch = SHARE_SNAPSHOT.element_class("state_batches")
 _update_batch = SHARE_UPDATE.element_class("state_batches")
 
 #: Memory of a stored state, and of each batch in it.
-STATE_BYTES: Final = 400
+STATE_BYTES: Final = 600
 BATCH_BYTES: Final = 170
 
 
@@ -44,9 +44,8 @@ class StoredState:
     __slots__ = (
         "batches",
         "complete_count",
+        "counts",
         "created_ms",
-        "dead_letters",
-        "locks_expired",
         "snapshot_epoch",
         "snapshot_from",
         "start_offset",
@@ -65,8 +64,7 @@ class StoredState:
         self.updates = 0
         #: An offset of the log at or before the snapshot, and the time of the last record.
         self.snapshot_from, self.written_ms = 0, created_ms
-        #: Records whose lock has run out, and dead letters: since the state was loaded or reset, not stored.
-        self.locks_expired = self.dead_letters = 0
+        self.counts = DeliveryCounts()
 
     @property
     def memory_bytes(self) -> int:

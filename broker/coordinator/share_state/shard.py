@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog, Done
     from rotunda.broker.coordinator.group_memory import GroupMemory
     from rotunda.broker.coordinator.records import Record
-    from rotunda.broker.partitions.share.delivery import StateBatch
+    from rotunda.broker.partitions.share.delivery import DeliveryCounts, StateBatch
     from rotunda.broker.partitions.share.share_session import ShareSession
     from rotunda.broker.scheduling.timers import Timer, Timers
 
@@ -284,6 +284,10 @@ class ShareGroup:
         if window.has_news:
             self.wake_all()
 
+    def counts_of(self, place: SharePlace) -> DeliveryCounts:
+        """Return the counts of a share partition with a window."""
+        return self.shard.states[self.group_id][place].counts
+
     def count_memory(self, window: ShareWindow) -> None:
         """Count the memory by which a window has grown."""
         self._memory.add(window.take_growth())
@@ -291,7 +295,7 @@ class ShareGroup:
     def _send_letters(self, place: SharePlace, window: ShareWindow) -> None:
         letters = window.take_letters()
         if letters:
-            self.shard.states[self.group_id][place].dead_letters += sum(each.size for each in letters)
+            self.counts_of(place).dead_letters += sum(each.size for each in letters)
             self.shard.when_committed(lambda error: None if error else self._give_up(self, place, letters))
 
     def wake_all(self) -> None:
@@ -321,6 +325,6 @@ class ShareGroup:
         expired = self.windows[place].expire(until_ns, self.terms)
         if expired:
             self._counts.expired += expired
-            self.shard.states[self.group_id][place].locks_expired += expired
+            self.counts_of(place).locks_expired += expired
             self.changed(place)
         self.watch_locks(place)

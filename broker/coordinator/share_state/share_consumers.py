@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from rotunda.broker.coordinator.share_state.records import SharePlace
 from rotunda.broker.errors import ApiError
 from rotunda.broker.metadata.features import SHARE_VERSION
+from rotunda.broker.partitions.share.delivery import RENEW
 from rotunda.broker.partitions.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
-from rotunda.broker.partitions.share.share_window import RENEW, AcknowledgementBatch
+from rotunda.broker.partitions.share.share_window import AcknowledgementBatch
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.security.acl.acls import ResourceType
 from rotunda.broker.security.acl.checks import refusal
@@ -190,9 +191,11 @@ class ShareConsumers:
         error = window.acknowledge(member, read, group.terms, self._now_ns())
         if error:
             return error
+        counts = group.counts_of(place)
         for batch in read:
             for first, last, kind in batch.runs():
                 self.acknowledged[kind] += last - first + 1
+                counts.acknowledged(kind, last - first + 1)
         group.changed(place)
         group.watch_locks(place)
         return 0

@@ -287,7 +287,10 @@ class ShareFetches:
             group.count_memory(each.window)
             if found is not None:
                 acquired[place] = found
-                left -= sum(last - first + 1 for first, last, _ in found.acquired)
+                counts = group.counts_of(place)
+                for first, last, delivery_count in found.acquired:
+                    left -= last - first + 1
+                    counts.acquired(last - first + 1, delivery_count)
         return acquired
 
     # ---- windows -------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -21,6 +22,38 @@ class DeliveryState(IntEnum):
     ARCHIVING = 3
     """Rejected or delivered too often; it has to be written to the dead letter topic."""
     ARCHIVED = 4
+
+
+#: Acknowledge types, as in requests.
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+
+
+@dataclass(slots=True)
+class DeliveryCounts:
+    """Records of a share partition by what became of them: since its state was loaded or reset, not stored."""
+
+    delivered: int = 0
+    redelivered: int = 0
+    accepted: int = 0
+    released: int = 0
+    rejected: int = 0
+    locks_expired: int = 0
+    dead_letters: int = 0
+
+    def acquired(self, records: int, delivery_count: int) -> None:
+        """Count records that a member has acquired."""
+        self.delivered += records
+        if delivery_count > 1:
+            self.redelivered += records
+
+    def acknowledged(self, kind: int, records: int) -> None:
+        """Count records by acknowledge type. Gaps are no records, and a renewal ends nothing."""
+        if kind == ACCEPT:
+            self.accepted += records
+        elif kind == RELEASE:
+            self.released += records
+        elif kind == REJECT:
+            self.rejected += records
 
 
 _last_of = attrgetter("last")

@@ -18,7 +18,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from rotunda.broker.partitions.share.delivery import ENDED, DeliveryState, StateBatch
+from rotunda.broker.partitions.share.delivery import ACCEPT, ENDED, GAP, RELEASE, RENEW, DeliveryState, StateBatch
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 _AVAILABLE: Final = int(DeliveryState.AVAILABLE)
@@ -26,9 +26,6 @@ _ACQUIRED: Final = int(DeliveryState.ACQUIRED)
 _ACKNOWLEDGED: Final = int(DeliveryState.ACKNOWLEDGED)
 _ARCHIVING: Final = int(DeliveryState.ARCHIVING)
 _ARCHIVED: Final = int(DeliveryState.ARCHIVED)
-
-#: Acknowledge types, as in requests.
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 _INVALID_REQUEST: Final = int(ErrorCode.INVALID_REQUEST)
 _INVALID_RECORD_STATE: Final = int(ErrorCode.INVALID_RECORD_STATE)
