@@ -116,7 +116,7 @@ class Coordinators:
             self.locator, partitions, self.timers, self.open_now, tasks, self.group_memory
         )
         self.share_consumers = ShareConsumers(
-            self.share_states, metadata, partial(_has_ended, context), clock.monotonic_ns, context.handlers
+            self.share_states, metadata, partial(_has_ended, context), self.timers, context.handlers
         )
         self._by_topic: dict[str, Coordinator] = {
             GROUP_TOPIC: self.groups,

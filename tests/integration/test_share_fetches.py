@@ -426,3 +426,35 @@ def set_of_broker(admin: AdminClient, name: str, operation: AlterConfigOpType, v
         [ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])]
     ).values()
     done.result(deadline_s())
+
+
+def test_a_session_of_many_partitions_acknowledges_and_closes_over_several_turns(
+    broker: BrokerProcess, admin: AdminClient
+) -> None:
+    wide = Topic(broker, admin, partitions=60)
+    accepted, rejected, released = wide.partitions[:40], wide.partitions[40:50], wide.partitions[50:]
+    for partition in wide.partitions:
+        wide.write(1, partition)
+    group = configured(admin)
+    with (
+        closing(ShareConsumer(broker.port, group, wide.id, wide.partitions).join(wide.name)) as leaving,
+        closing(ShareConsumer(broker.port, group, wide.id, wide.partitions)) as staying,
+    ):
+        assert acquired_from(leaving, wide.partitions) == [(partition, [(0, 0, 1)]) for partition in wide.partitions]
+        errors = leaving.acknowledge([(partition, 0, 0, [ACCEPT]) for partition in accepted])
+        assert errors == dict.fromkeys(accepted, 0)
+        last = leaving.fetch([(partition, 0, 0, [REJECT]) for partition in rejected], share_session_epoch=-1)
+        assert {partition: got.acknowledged for partition, got in last.items()} == dict.fromkeys(rejected, 0)
+        assert acquired_from(staying, released) == [(partition, [(0, 0, 2)]) for partition in released]
+
+
+def acquired_from(consumer: ShareConsumer, partitions: Sequence[int]) -> list[tuple[int, list[tuple[int, int, int]]]]:
+    """Fetch until as many partitions have given records; return partitions and their acquired ranges."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+
+    def have_all() -> bool:
+        found.update({partition: got.acquired for partition, got in consumer.fetch().items() if got.acquired})
+        return len(found) >= len(partitions)
+
+    wait_until(have_all, "records of all partitions")
+    return sorted(found.items())

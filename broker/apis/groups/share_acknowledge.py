@@ -7,10 +7,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from rotunda.broker.apis.context import BrokerContext
-from rotunda.broker.coordinator.share_state.share_consumers import AcknowledgeErrors, acknowledged_in, named_in
+from rotunda.broker.coordinator.share_state.share_consumers import AcknowledgeErrors, named_in
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.partitions.share.share_session import FINAL_EPOCH
 from rotunda.broker.scheduling.deferred import Deferred
 
 _NO_LEADER: Final = {"leader_id": -1, "leader_epoch": -1}
@@ -26,16 +25,16 @@ def handle_share_acknowledge(request: Request, broker: BrokerContext, body: Any)
         group, session = consumers.continue_session(body)
     except ApiError as error:
         return _rejected(error.code, error.message)
-    acknowledged = consumers.acknowledge(request, group, body, acknowledged_in(body.topics))
-    errors = {place: acknowledged.get(place, 0) for place in named_in(body.topics)}
-    shard = group.shard
-    if body.share_session_epoch == FINAL_EPOCH:
-        consumers.end_session(group, session)
-    lock_ms = broker.metadata.share_group_config(group.group_id).share_record_lock_duration_ms
     response = Deferred()
-    shard.when_committed(
-        lambda error: response.complete(_rejected(error, None) if error else _acknowledged(errors, lock_ms))
-    )
+
+    def applied(acknowledged: AcknowledgeErrors) -> None:
+        errors = {place: acknowledged.get(place, 0) for place in named_in(body.topics)}
+        lock_ms = broker.metadata.share_group_config(group.group_id).share_record_lock_duration_ms
+        group.shard.when_committed(
+            lambda error: response.complete(_rejected(error, None) if error else _acknowledged(errors, lock_ms))
+        )
+
+    consumers.apply(request, group, session, body, applied)
     return response
 
 

@@ -9,6 +9,7 @@ windows and sessions end as after a death of the process.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -156,7 +157,10 @@ class ShareStateShard:
 
     def when_committed(self, done: Done) -> None:
         """Call ``done`` once all appended records are committed: at once if there are none."""
-        self._log.when_committed(done)
+        if self.is_open:
+            self._log.when_committed(done)
+        else:
+            done(int(ErrorCode.NOT_COORDINATOR))
 
     def close(self) -> None:
         """Close the partition and fail pending requests."""
@@ -239,6 +243,8 @@ class ShareGroup:
         self.windows: dict[SharePlace, ShareWindow] = {}
         #: By member id.
         self.sessions: dict[str, ShareSession[SharePlace]] = {}
+        #: Number of closed sessions by member whose records are being released.
+        self.releasing: Counter[str] = Counter()
         #: Share partitions whose start offset is being looked up.
         self.resolving: set[SharePlace] = set()
         #: Called when records may have become available.

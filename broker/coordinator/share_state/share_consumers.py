@@ -6,7 +6,8 @@ need not be in its group: the group's coordinator decides only which partitions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.coordinator.share_state.records import SharePlace
@@ -16,6 +17,7 @@ from rotunda.broker.partitions.share.delivery import RENEW
 from rotunda.broker.partitions.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 from rotunda.broker.partitions.share.share_window import AcknowledgementBatch
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.security.acl.acls import ResourceType
 from rotunda.broker.security.acl.checks import refusal
 
@@ -24,9 +26,13 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.share_state.share_state import ShareStateCoordinator
     from rotunda.broker.ipc.request import Request
     from rotunda.broker.metadata.metadata_cache import MetadataCache, TopicInfo
+    from rotunda.broker.scheduling.timers import Timers
 
 _LONGEST_MEMBER_ID: Final = 36
 _LAST_TYPE_BEFORE_RENEWAL: Final = RENEW - 1
+
+#: Partitions that one step changes: each may write a record, about a millisecond together.
+_PARTITIONS_AT_ONCE: Final = 16
 
 #: Error codes by partition; 0 if its acknowledgements were applied.
 AcknowledgeErrors = dict[SharePlace, int]
@@ -40,12 +46,12 @@ class ShareConsumers:
         states: ShareStateCoordinator,
         metadata: MetadataCache,
         has_ended: Callable[[int], bool],
-        now_ns: Callable[[], int],
+        timers: Timers,
         handlers: int,
     ) -> None:
         """Use ``has_ended(connection id)`` to find closed connections."""
         self._states, self._metadata = states, metadata
-        self.has_ended, self._now_ns, self._handlers = has_ended, now_ns, handlers
+        self.has_ended, self._timers, self._handlers = has_ended, timers, handlers
         #: Records acknowledged, by type.
         self.acknowledged = [0] * (RENEW + 1)
 
@@ -139,12 +145,22 @@ class ShareConsumers:
             session.rise()
         return group, session
 
-    def end_session(self, group: ShareGroup, session: ShareSession[SharePlace]) -> None:
-        """Close a session, and release the records that its member has acquired from the session's partitions."""
-        if group.sessions.get(session.member) is session:
-            del group.sessions[session.member]
-        for place in session.places:
-            group.release(session.member, place)
+    def _end_session(self, group: ShareGroup, session: ShareSession[SharePlace]) -> Steps[None]:
+        """Close a session, and release the records that its member has acquired from the session's partitions.
+
+        A new session of the member gets no records before that.
+        """
+        member = session.member
+        if group.sessions.get(member) is session:
+            del group.sessions[member]
+        group.releasing[member] += 1
+        for number, place in enumerate(list(session.places), 1):
+            group.release(member, place)
+            if not number % _PARTITIONS_AT_ONCE:
+                yield
+        group.releasing -= Counter((member,))
+        if member in group.sessions:
+            group.wake_all()
         self._leave_if_unused(group)
 
     def end_disconnected(self) -> None:
@@ -152,7 +168,7 @@ class ShareConsumers:
         for group in self._states.groups():
             for session in list(group.sessions.values()):
                 if self.has_ended(session.connection_id):
-                    self.end_session(group, session)
+                    self._run(self._end_session(group, session))
 
     @property
     def sessions(self) -> int:
@@ -161,20 +177,48 @@ class ShareConsumers:
 
     def _leave_if_unused(self, group: ShareGroup | None) -> None:
         """Drop the windows of a group without sessions: they are read again when they are needed."""
-        if group is not None and not group.sessions:
+        if group is not None and not group.sessions and not group.releasing:
             self._states.leave(group)
 
     # ---- acknowledgements ----------------------------------------------------------------------------------------
 
-    def acknowledge(
-        self, request: Request, group: ShareGroup, body: Any, acknowledged: Mapping[SharePlace, Any]
-    ) -> AcknowledgeErrors:
-        """Apply the acknowledgements of a request, by partition; the result is valid once it is committed."""
+    def apply(
+        self,
+        request: Request,
+        group: ShareGroup,
+        session: ShareSession[SharePlace],
+        body: Any,
+        done: Callable[[AcknowledgeErrors], None],
+    ) -> None:
+        """Apply the acknowledgements of a request by partition, then close the session if its epoch is the final one.
+
+        Many partitions are changed over several turns. The errors passed to ``done`` are valid once they are committed.
+        """
+        self._run(self._apply(request, group, session, body, done))
+
+    def _apply(
+        self,
+        request: Request,
+        group: ShareGroup,
+        session: ShareSession[SharePlace],
+        body: Any,
+        done: Callable[[AcknowledgeErrors], None],
+    ) -> Steps[None]:
         last_type = RENEW if body.is_renew_ack else _LAST_TYPE_BEFORE_RENEWAL
-        return {
-            place: self._acknowledge(request, group, body.member_id, place, batches, last_type)
-            for place, batches in acknowledged.items()
-        }
+        errors: AcknowledgeErrors = {}
+        for number, (place, batches) in enumerate(acknowledged_in(body.topics).items(), 1):
+            errors[place] = self._acknowledge(request, group, body.member_id, place, batches, last_type)
+            if not number % _PARTITIONS_AT_ONCE:
+                yield
+        if body.share_session_epoch == FINAL_EPOCH:
+            yield from self._end_session(group, session)
+        done(errors)
+
+    def _run(self, steps: Steps[None]) -> None:
+        """Run the first step now, the others in the following turns."""
+        for _ in steps:
+            self._timers.in_steps(steps)
+            return
 
     def _acknowledge(
         self, request: Request, group: ShareGroup, member: str, place: SharePlace, batches: Any, last_type: int
@@ -188,7 +232,7 @@ class ShareConsumers:
         window = group.windows.get(place)
         if window is None:
             return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        error = window.acknowledge(member, read, group.terms, self._now_ns())
+        error = window.acknowledge(member, read, group.terms, self._timers.now_ns())
         if error:
             return error
         counts = group.counts_of(place)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.config.offset_reset import ResetStrategy
@@ -113,37 +114,36 @@ class ShareFetches:
         try:
             self._consumers.validate(request, body)
             _validate_limits(body)
-            fetch = self._begin(request, body)
+            self._begin(request, body)
         except ApiError as error:
             self._reject(request, body, error)
-            return
-        fetch.local_ns = self._now_ns()
+
+    def _begin(self, request: Request, body: Any) -> None:
+        """Apply a request to its session, then its acknowledgements, and serve it. Raises ApiError."""
+        named = named_in(body.topics)
+        if body.share_session_epoch == INITIAL_EPOCH:
+            if acknowledged_in(body.topics):
+                raise ApiError(ErrorCode.INVALID_REQUEST)
+            group, session = self._consumers.begin_session(request, body, named)
+        else:
+            group, session = self._consumers.find_session(body)
+            self._consumers.validate_session(session, named)
+            if body.share_session_epoch != FINAL_EPOCH:
+                forgotten = [
+                    SharePlace(bytes(topic.topic_id), partition)
+                    for topic in body.forgotten_topics_data
+                    for partition in topic.partitions
+                ]
+                session.go_on(named, forgotten)
+        fetch = ShareFetch(request, body, group, session)
+        self._consumers.apply(request, group, session, body, partial(self._applied, fetch))
+
+    def _applied(self, fetch: ShareFetch, errors: AcknowledgeErrors) -> None:
+        fetch.acknowledged, fetch.local_ns = errors, self._now_ns()
         if fetch.wants_records:
             self._serve(fetch)
         else:
             self._answer(fetch, {})
-
-    def _begin(self, request: Request, body: Any) -> ShareFetch:
-        """Apply a request to its session, and its acknowledgements. Raises ApiError."""
-        acknowledged = acknowledged_in(body.topics)
-        if body.share_session_epoch == INITIAL_EPOCH:
-            if acknowledged:
-                raise ApiError(ErrorCode.INVALID_REQUEST)
-            return ShareFetch(request, body, *self._consumers.begin_session(request, body, named_in(body.topics)))
-        fetch = ShareFetch(request, body, *self._consumers.find_session(body))
-        named = named_in(body.topics)
-        self._consumers.validate_session(fetch.session, named)
-        fetch.acknowledged = self._consumers.acknowledge(request, fetch.group, body, acknowledged)
-        if body.share_session_epoch == FINAL_EPOCH:
-            self._consumers.end_session(fetch.group, fetch.session)
-        else:
-            forgotten = [
-                SharePlace(bytes(topic.topic_id), partition)
-                for topic in body.forgotten_topics_data
-                for partition in topic.partitions
-            ]
-            fetch.session.go_on(named, forgotten)
-        return fetch
 
     # ---- reading and waiting -------------------------------------------------------------------------------------
 
@@ -212,13 +212,17 @@ class ShareFetches:
 
     def _find(self, fetch: ShareFetch) -> tuple[dict[SharePlace, Readable], bool]:
         """Return the records that may be acquired, and whether they are enough for a response."""
+        fetch.errors, fetch.begun = {}, 0
+        if fetch.group.releasing[fetch.session.member]:
+            return {}, False
         config = self._metadata.share_group_config(fetch.group.group_id)
         terms = fetch.group.terms
-        fetch.errors, fetch.begun = {}, 0
         offsets: dict[SharePlace, tuple[SharePartition, int]] = {}
         # While it is full, only records that are in flight already are delivered again.
         may_grow = self._memory.admit(fetch.group.group_id, 0)
         for place in fetch.session.rotated():
+            if len(offsets) == MOST_RANGES:
+                break
             part = self._part(fetch, place)
             if isinstance(part, int):
                 if part:
@@ -253,7 +257,7 @@ class ShareFetches:
         """
         each_bytes, left_bytes = max_bytes // max(1, len(offsets)), max_bytes
         found: dict[SharePlace, Readable] = {}
-        for place, (part, offset) in list(offsets.items())[:MOST_RANGES]:
+        for place, (part, offset) in offsets.items():
             if found and left_bytes <= 0:
                 break
             try:

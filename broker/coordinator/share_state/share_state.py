@@ -139,7 +139,8 @@ class ShareStateCoordinator:
     def leave(self, group: ShareGroup) -> None:
         """End a group's windows and sessions: they begin again with the stored state."""
         group.close()
-        group.shard.groups.pop(group.group_id, None)
+        if group.shard.groups.get(group.group_id) is group:
+            del group.shard.groups[group.group_id]
 
     def terms_of(self, group_id: str) -> DeliveryTerms:
         """Return the current settings of a group's deliveries."""
