@@ -20,6 +20,7 @@ from ops.reliability.clients import Kind, Library
 from ops.reliability.compacted import CompactedWorkload
 from ops.reliability.groups import GroupWorkload
 from ops.reliability.ledger import Tally
+from ops.reliability.share_groups import ShareWorkload
 from ops.reliability.wire import Wire
 from ops.reliability.workloads import TopicWorkload, Workload
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -94,8 +95,9 @@ def run(module: str, bootstrap: str, seed: int, load: float, pipe: Connection) -
     threading.excepthook = lambda failed: failures.append("".join(traceback.format_exception(failed.exc_value)))
     library = importlib.import_module(f"ops.reliability.{module}").library(bootstrap)
     library = replace(library, records_per_second=library.records_per_second * load)
-    workloads = workloads_of(library, seed)
-    make_topics(bootstrap, workloads)
+    port = int(bootstrap.rpartition(":")[2])
+    workloads = workloads_of(library, port, seed)
+    make_topics(port, workloads)
     for workload in workloads:
         workload.start()
     while not pipe.poll(TALLY_SECONDS):
@@ -108,24 +110,27 @@ def run(module: str, bootstrap: str, seed: int, load: float, pipe: Connection) -
     pipe.send(({each.name: each.tally(at_end=True) for each in workloads}, failures, True))
 
 
-def make_topics(bootstrap: str, workloads: list[Workload]) -> None:
+def make_topics(port: int, workloads: list[Workload]) -> None:
     """Create the topics of the workloads."""
     topics = [topic.wanted() for each in workloads for topic in each.topics]
-    with Wire(int(bootstrap.rpartition(":")[2])) as wire:
+    with Wire(port) as wire:
         answer = wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 30_000})
     for topic in answer.topics:
         if topic.error_code:
             raise OSError(f"topic {topic.name} was not made: {topic.error_message}")
 
 
-def workloads_of(library: Library, seed: int) -> list[Workload]:
+def workloads_of(library: Library, port: int, seed: int) -> list[Workload]:
     """Return the workloads of a library."""
     topics = {kind: TopicWorkload(library, kind, chance.source(seed, f"{library.name} {kind.value}")) for kind in Kind}
-    groups = [
+    groups: list[Workload] = [
         GroupWorkload(
             library, protocol, topics[Kind.IDEMPOTENT], chance.source(seed, f"{library.name} {protocol} group")
         )
         for protocol in library.protocols
     ]
+    if library.has_share_group:
+        chosen = chance.source(seed, f"{library.name} share group")
+        groups.append(ShareWorkload(library, port, topics[Kind.IDEMPOTENT], chosen))
     compacted = CompactedWorkload(library, chance.source(seed, f"{library.name} compacted"))
     return [*topics.values(), *groups, compacted]

@@ -118,7 +118,8 @@ class Library:
     """One client library: how its clients are made.
 
     `producer(kind, topic, transactional_id)`, `reader(topic, isolation, offsets)`, `member(topic, group, protocol,
-    assigned)`; `assigned` is called with the newly assigned partitions. `protocols` are its group protocols.
+    assigned)`; `assigned` is called with the newly assigned partitions. `protocols` are its group protocols. With
+    `has_share_group` a share group of raw requests reads its records.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Library:
     protocols: tuple[str, ...]
     plain_repeats: bool
     records_per_second: float
+    has_share_group: bool = False
 
 
 def text_of(failure: BaseException) -> str:

@@ -108,7 +108,7 @@ class GroupWorkload:
     def finish(self) -> None:
         """Wait until the group has everything that was written, and end it."""
         self._source.written.wait(READ_SECONDS)
-        ends = self._ends()
+        ends = ends_of(self._library, self._source.topic, self._errors)
         deadline = time.monotonic() + READ_SECONDS
         while time.monotonic() < deadline and self._missing(ends):
             time.sleep(PAUSE_SECONDS)
@@ -155,23 +155,21 @@ class GroupWorkload:
                 self._ended.wait(PAUSE_SECONDS)
         member.close()
 
-    def _ends(self) -> dict[int, int]:
-        """Return the ends of the topic, once a client returns them."""
-        partitions = range(self._source.topic.partitions)
-        reader = Client(
-            lambda: self._library.reader(self._source.topic.name, Isolation.UNCOMMITTED, dict.fromkeys(partitions, 0)),
-            self._errors,
-        )
-        deadline = time.monotonic() + READ_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                return reader.get().ends()
-            except ClientError as fault:
-                reader.note(fault)
-                time.sleep(PAUSE_SECONDS)
-            finally:
-                reader.close()
-        return {}
-
     def _missing(self, ends: dict[int, int]) -> int:
         return sum(max(0, end - self._ledger.reached[partition]) for partition, end in ends.items())
+
+
+def ends_of(library: Library, topic: Topic, errors: Counter[str]) -> dict[int, int]:
+    """Return the ends of a topic, once a client returns them."""
+    offsets = dict.fromkeys(range(topic.partitions), 0)
+    reader = Client(lambda: library.reader(topic.name, Isolation.UNCOMMITTED, offsets), errors)
+    deadline = time.monotonic() + READ_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            return reader.get().ends()
+        except ClientError as fault:
+            reader.note(fault)
+            time.sleep(PAUSE_SECONDS)
+        finally:
+            reader.close()
+    return {}

@@ -22,7 +22,8 @@ MOST_EVIDENCE = 5
 class Tally:
     """The observations of the writers and readers of one workload; tallies add.
 
-    `repeated_by_client` are records of a plain producer that sent them again itself. `torn` counts transactions of
+    `repeated_by_client` are records of a plain producer that sent them again itself; `redelivered` are deliveries by a
+    share group after the first. `torn` counts transactions of
     which a reader saw a part. `errors` are counted by their text; `evidence` are lines on the first few faults.
     """
 
@@ -38,6 +39,7 @@ class Tally:
     aborted_seen: int = 0
     torn: int = 0
     repeated_by_client: int = 0
+    redelivered: int = 0
     longest_pause_seconds: float = 0.0
     errors: Counter[str] = field(default_factory=Counter)
     evidence: list[str] = field(default_factory=list)

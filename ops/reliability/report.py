@@ -30,6 +30,7 @@ COLUMNS = (
     ("torn", "torn"),
     ("given up", "failed"),
     ("sent again", "repeated_by_client"),
+    ("redelivered", "redelivered"),
 )
 
 

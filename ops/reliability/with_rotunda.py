@@ -95,4 +95,5 @@ def library(bootstrap: str) -> Library:
         protocols=("classic",),
         plain_repeats=False,
         records_per_second=200,
+        has_share_group=True,
     )

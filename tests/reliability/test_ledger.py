@@ -1,6 +1,9 @@
 """The ledger detects each fault: every test does one wrong to a topic, and one counter must show it."""
 
+import time
+
 from ops.reliability.ledger import ABORTED, ACKNOWLEDGED, FAILED, Ledger, Reading, Tally
+from ops.reliability.share_groups import ShareLedger
 
 
 def written(*outcomes: int, is_exact: bool = True) -> Reading:
@@ -91,3 +94,16 @@ def test_tallies_add() -> None:
     total = first + second
     assert (total.read, total.lost, total.faults, total.longest_pause_seconds) == (4, 1, 1, 2.0)
     assert total.errors == {"closed": 2}
+
+
+def test_a_share_group_gets_a_record_again() -> None:
+    ledger = ShareLedger(1)
+    ledger.deliver(0, 0, 1, time.monotonic())
+    ledger.doubt(0, 0)
+    ledger.end(0, 0)
+    ledger.deliver(0, 1, 1, time.monotonic() + 1)
+    assert (ledger.redelivered, ledger.twice) == (1, 0)
+    ledger.deliver(0, 0, 0, time.monotonic() + 1)
+    assert (ledger.redelivered, ledger.twice) == (2, 1)
+    # Two of three are neither accepted nor rejected: one was never delivered.
+    assert ledger.open_below({0: 3}) == 2

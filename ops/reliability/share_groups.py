@@ -1,0 +1,276 @@
+"""A share group: members accept, release and reject the records of a topic, and leave or disconnect at random.
+
+A record must never be delivered after its acceptance or rejection was acknowledged, and every other one must be
+delivered again until it is. Members send raw requests: a client's buffer would hide when the broker delivered a record.
+The topic is one without transactions, so that its offsets have no gaps.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ops.reliability.chance import source
+from ops.reliability.clients import Library, text_of
+from ops.reliability.groups import MEAN_STAY_SECONDS, MEMBERS, ends_of
+from ops.reliability.ledger import MOST_EVIDENCE, Tally
+from ops.reliability.wire import Wire
+from ops.reliability.workloads import PAUSE_SECONDS, READ_SECONDS, Stopwatch, Topic, TopicWorkload
+from rotunda.broker.protocol.api_keys import ApiKey
+
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+WEIGHTS = {ACCEPT: 80, RELEASE: 15, REJECT: 5}
+SETTINGS = {
+    "share.auto.offset.reset": "earliest",
+    "share.record.lock.duration.ms": "15000",
+    "share.delivery.count.limit": "10",
+}
+#: From this delivery on a record is accepted: one released too often would end without an acknowledgement.
+LATE_DELIVERY = 7
+#: States of a record besides its end: not delivered, delivered, sent with an acceptance or rejection.
+UNSEEN, DELIVERED, DOUBTFUL = 0, 1, 2
+FINAL_EPOCH = -1
+GROUP_RESOURCE, SET = 32, 0
+
+
+class ShareLedger:
+    """The records that a share group's members have got and ended, by partition."""
+
+    def __init__(self, partitions: int) -> None:
+        #: By offset, the time at which its acceptance or rejection was acknowledged; 0 before.
+        self.ended = [array("d") for _ in range(partitions)]
+        self.states = [bytearray() for _ in range(partitions)]
+        self.read = self.redelivered = self.twice = 0
+        self.evidence: list[str] = []
+        self._lock = threading.Lock()
+
+    def deliver(self, partition: int, first: int, last: int, sent: float) -> None:
+        """Note records in the response to a fetch that was sent at that time."""
+        with self._lock:
+            ended, states = self.ended[partition], self.states[partition]
+            missing = last + 1 - len(states)
+            if missing > 0:
+                ended.extend([0.0] * missing)
+                states.extend(bytes(missing))
+            for offset in range(first, last + 1):
+                self.read += 1
+                self.redelivered += states[offset] != UNSEEN
+                states[offset] = max(states[offset], DELIVERED)
+                if 0 < ended[offset] < sent:
+                    self._note(partition, offset)
+
+    def doubt(self, partition: int, offset: int) -> None:
+        """Note an acceptance or rejection that is about to be sent."""
+        with self._lock:
+            self.states[partition][offset] = DOUBTFUL
+
+    def end(self, partition: int, offset: int) -> None:
+        """Note an acceptance or rejection that the broker has acknowledged now."""
+        with self._lock:
+            self.ended[partition][offset] = self.ended[partition][offset] or time.monotonic()
+
+    def open_below(self, ends: dict[int, int]) -> int:
+        """Return the number of records for which no member has sent an acceptance or rejection."""
+        with self._lock:
+            return sum(end - self.states[partition][:end].count(DOUBTFUL) for partition, end in ends.items())
+
+    def _note(self, partition: int, offset: int) -> None:
+        self.twice += 1
+        if len(self.evidence) < MOST_EVIDENCE:
+            self.evidence.append(
+                f"{time.strftime('%H:%M:%S')} offset {offset} of partition {partition} was delivered after its end"
+            )
+
+
+class ShareMember:
+    """One member with a connection of its own. Raises OSError for every error."""
+
+    def __init__(self, port: int, group: str, topic: Topic) -> None:
+        self._wire = Wire(port)
+        self._group, self._member, self._topic = group, str(uuid.uuid4()), topic
+        self._epoch = 0
+        self._topic_id = b""
+
+    def join(self, ended: threading.Event) -> None:
+        """Configure the group, and send heartbeats until partitions are assigned."""
+        [found] = self._ask(ApiKey.METADATA, 12, {"topics": [{"name": self._topic.name}]}).topics
+        self._topic_id = bytes(found.topic_id)
+        configs = [{"name": name, "config_operation": SET, "value": value} for name, value in SETTINGS.items()]
+        resource = {"resource_type": GROUP_RESOURCE, "resource_name": self._group, "configs": configs}
+        for response in self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]}).responses:
+            check(response, ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        epoch, assignment = 0, None
+        while not ended.is_set() and not (assignment and assignment.topic_partitions):
+            response = self._heartbeat(epoch, [self._topic.name])
+            epoch, assignment = response.member_epoch, response.assignment
+            ended.wait(PAUSE_SECONDS / 4)
+
+    def fetch(self, acknowledgements: dict[int, list[dict[str, Any]]], *, last: bool = False) -> Any:
+        """Acknowledge by partition, and return the response with further records; the ``last`` one closes."""
+        named = range(self._topic.partitions) if self._epoch == 0 else acknowledgements
+        partitions = [
+            {"partition_index": each, "acknowledgement_batches": acknowledgements.get(each, [])} for each in named
+        ]
+        response = self._ask(
+            ApiKey.SHARE_FETCH,
+            2,
+            {
+                "group_id": self._group,
+                "member_id": self._member,
+                "share_session_epoch": FINAL_EPOCH if last else self._epoch,
+                "max_wait_ms": 200,
+                "min_bytes": 1,
+                "max_bytes": 1 << 20,
+                "max_records": 200,
+                "batch_size": 200,
+                "topics": [{"topic_id": self._topic_id, "partitions": partitions}] if partitions else [],
+            },
+        )
+        self._epoch += 1
+        return response
+
+    def leave(self) -> None:
+        """Leave the group."""
+        self._heartbeat(FINAL_EPOCH, None)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._wire.close()
+
+    def _heartbeat(self, epoch: int, names: list[str] | None) -> Any:
+        body = {"group_id": self._group, "member_id": self._member, "member_epoch": epoch}
+        return self._ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, {**body, "subscribed_topic_names": names})
+
+    def _ask(self, api_key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
+        return check(self._wire.ask(api_key, version, fields), api_key)
+
+
+class ShareWorkload:
+    """A share group that reads the records of an idempotent producer."""
+
+    def __init__(self, library: Library, port: int, written: TopicWorkload, chance: random.Random) -> None:
+        self.name = f"{library.name} share group"
+        self.topics: tuple[Topic, ...] = ()
+        self._library, self._port, self._written = library, port, written
+        self._group = f"campaign-{library.name}-share"
+        self._ledger = ShareLedger(written.topic.partitions)
+        self._errors: Counter[str] = Counter()
+        self._stopwatch = Stopwatch()
+        self._lost = 0
+        self._ended = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run_members, args=(source(chance.getrandbits(32), self.name),), daemon=True)
+            for _ in range(MEMBERS)
+        ]
+
+    def start(self) -> None:
+        """Start the members."""
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self) -> None:
+        """Wait until the group has ended all records, and end it."""
+        self._written.written.wait(READ_SECONDS)
+        ends = ends_of(self._library, self._written.topic, self._errors)
+        deadline = time.monotonic() + READ_SECONDS
+        while time.monotonic() < deadline and self._ledger.open_below(ends):
+            time.sleep(PAUSE_SECONDS)
+        self._lost = self._ledger.open_below(ends)
+        self._stopwatch.end()
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(READ_SECONDS)
+
+    def tally(self, at_end: bool) -> Tally:  # noqa: ARG002 - the remaining records were counted at the end
+        """Return the observations."""
+        ledger = self._ledger
+        return Tally(
+            read=ledger.read,
+            redelivered=ledger.redelivered,
+            twice=ledger.twice,
+            lost=self._lost,
+            longest_pause_seconds=self._stopwatch.longest_until_now(),
+            errors=Counter(self._errors),
+            evidence=list(ledger.evidence),
+        )
+
+    def _run_members(self, chance: random.Random) -> None:
+        """Be one member after the other."""
+        while not self._ended.is_set():
+            try:
+                member = ShareMember(self._port, self._group, self._written.topic)
+                try:
+                    self._run_member(member, chance)
+                finally:
+                    member.close()
+            except OSError as failure:
+                self._errors[text_of(failure)] += 1
+                self._ended.wait(PAUSE_SECONDS)
+
+    def _run_member(self, member: ShareMember, chance: random.Random) -> None:
+        member.join(self._ended)
+        end = time.monotonic() + chance.expovariate(1 / MEAN_STAY_SECONDS)
+        pending: dict[int, list[dict[str, Any]]] = {}
+        while not self._ended.is_set() and time.monotonic() < end:
+            sent = time.monotonic()
+            response = member.fetch(pending)
+            self._end(pending, response)
+            pending = self._take(response, sent, chance)
+        # Another half disconnects with the records that it has.
+        if chance.random() < 0.5:
+            self._end(pending, member.fetch(pending, last=True))
+            member.leave()
+
+    def _take(self, response: Any, sent: float, chance: random.Random) -> dict[int, list[dict[str, Any]]]:
+        """Note the delivered records, and return their acknowledgements."""
+        pending: dict[int, list[dict[str, Any]]] = {}
+        for partition, found in partitions_of(response):
+            for each in found.acquired_records:
+                first, last = each.first_offset, each.last_offset
+                self._ledger.deliver(partition, first, last, sent)
+                weights = {ACCEPT: 1} if each.delivery_count >= LATE_DELIVERY else WEIGHTS
+                types = chance.choices(list(weights), list(weights.values()), k=last - first + 1)
+                batch = {"first_offset": first, "last_offset": last, "acknowledge_types": types}
+                pending.setdefault(partition, []).append(batch)
+                for offset in offsets_ended(batch):
+                    self._ledger.doubt(partition, offset)
+        return pending
+
+    def _end(self, pending: dict[int, list[dict[str, Any]]], response: Any) -> None:
+        """Note the acknowledgements that a response confirms."""
+        for partition, found in partitions_of(response):
+            if found.acknowledge_error_code:
+                self._errors[f"acknowledgement: error {found.acknowledge_error_code}"] += 1
+                continue
+            for batch in pending.get(partition, []):
+                self._stopwatch.progress()
+                for offset in offsets_ended(batch):
+                    self._ledger.end(partition, offset)
+
+
+def partitions_of(response: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the partitions of a ShareFetch response; the campaign's groups read one topic."""
+    for topic in response.responses:
+        for partition in topic.partitions:
+            yield partition.partition_index, partition
+
+
+def offsets_ended(batch: dict[str, Any]) -> Iterator[int]:
+    """Yield the offsets that an acknowledgement accepts or rejects."""
+    for offset, kind in enumerate(batch["acknowledge_types"], batch["first_offset"]):
+        if kind != RELEASE:
+            yield offset
+
+
+def check(response: Any, api_key: ApiKey) -> Any:
+    """Return a response without an error. Raises OSError for one with an error."""
+    code = getattr(response, "error_code", 0)
+    if code:
+        raise OSError(f"{api_key.name}: error {code}")
+    return response
