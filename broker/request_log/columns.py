@@ -73,9 +73,13 @@ _MUTES = {
 }
 
 #: The kinds of rows of the history.
-HISTORY_KINDS = ("api",)
+HISTORY_KINDS = ("api", "client", "topic", "group", "role", "error", "throttle", "broker", "event")
 
-_PHASE_TEXTS = {phase: f"{phase.replace('_', ' ')} time" for phase in PHASES}
+#: The types of events of the history.
+EVENTS = (
+    *("broker_start", "broker_stop", "process_restart", "rebalance", "setting", "topic", "quota", "security"),
+    *("disk_full", "disk_freed", "listener", "certificate"),
+)
 
 _CLIENT = (
     Column("connection", STRING, "processor-generation-counter, as in the broker's log", source="connection"),
@@ -312,23 +316,41 @@ GAPS = Dataset(
     ),
 )
 
+_HISTORY_BYTES = "of requests and responses; of a topic: appended and fetched"
+_HISTORY_SHARE = "of a role: share of time, 0 to 1, in which the busiest process worked, and the mean of all"
+
 HISTORY_ROWS = Dataset(
     HISTORY,
-    "What happened in each minute, for history.retention.ms: one row for each API, client, topic and so on. Of many "
-    "names the largest have rows, the rest is the row others. A minute without requests and events has no rows. Counts "
-    "are exact, also of sampled requests, except those of clients. After a restart of the broker or the recorder a "
-    "minute may have two rows of a name. Columns that do not apply to a kind are null.",
+    "What happened in each minute, for history.retention.ms: a row for each name of a kind. The largest have rows, the "
+    "rest is the row others. A minute without requests and events has no rows; after a restart a name may have two. "
+    "Clients, and bytesOut of an API, are estimated from the rows of requests, the rest is exact.",
     (
         Column("time", TIMESTAMP, "begin of the minute; of an event its time"),
-        Column("kind", STRING, f"{', '.join(HISTORY_KINDS)}"),
-        Column("name", STRING, "API, client id, topic and so on; others: all that have no row; of an event its type"),
-        Column("detail", STRING, "of an event: what happened", True),
-        Column("requests", INT64, "of api, client, error: number of requests", True),
-        Column("errors", INT64, "of api: those with an error code", True),
-        Column("bytesIn", INT64, "of api and client: size of requests; of topic: of appended batches", True),
+        Column("kind", STRING, ", ".join(HISTORY_KINDS)),
+        Column(
+            "name",
+            STRING,
+            "API, client id (empty: not named), topic and so on; of an event: " + ", ".join(EVENTS),
+        ),
+        Column("detail", STRING, "of an event", True),
+        Column("requests", INT64, "of api, client, broker; of error and throttle: those with it", True),
+        Column("errors", INT64, "of api and client: those with an error code", True),
+        Column("bytesIn", INT64, _HISTORY_BYTES, True),
+        Column("bytesOut", INT64, _HISTORY_BYTES, True),
+        Column("records", INT64, "of a topic: appended; of a group: unread, at the end", True),
+        Column("lagUs", INT64, "of a group: age of the oldest unread record, at the end", True),
+        Column("throttleTimeUs", INT64, "of throttle: sum of the throttle times", True),
+        Column("utilisation", DOUBLE, _HISTORY_SHARE, True),
+        Column("utilisationMean", DOUBLE, _HISTORY_SHARE, True),
+        Column("ringFillPeak", DOUBLE, "of a role: highest fill of a ring that it reads, as in roles", True),
+        Column("cpuTimeUs", INT64, "of a role: CPU time of its processes", True),
+        *(Column(name, INT64, "of broker", True) for name in ("connectionsOpened", "connectionsClosed")),
+        Column("connectionsRefused", INT64, "of broker", True),
+        *(Column(name, INT64, "of broker, at the end", True) for name in ("connections", "logBytes")),
+        *(Column(name, INT64, "of broker, at the end", True) for name in ("diskFreeBytes", "diskBytes")),
         *(
-            Column(column_of_percentile(phase, percentile), INT64, f"of api: percentiles of {text}", True)
-            for phase, text in _PHASE_TEXTS.items()
+            Column(column_of_percentile(phase, percentile), INT64, "of api: percentiles by phase", True)
+            for phase in PHASES
             for percentile in PERCENTILES
         ),
     ),

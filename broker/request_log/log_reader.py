@@ -32,10 +32,11 @@ Row = dict[str, Any]
 
 
 class Query(NamedTuple):
-    """A selection of rows: from a time on, with values that fulfil the condition of their column."""
+    """A selection of rows: from a time on, before another, with values that fulfil the condition of their column."""
 
     since_us: int
     where: Mapping[str, Callable[[Any], bool]] = {}
+    until_us: int | None = None
 
 
 def files_since(root: Path, dataset: str, since_us: int) -> list[Path]:
@@ -45,14 +46,23 @@ def files_since(root: Path, dataset: str, since_us: int) -> list[Path]:
     return sorted(found)
 
 
+def files_of(root: Path, dataset: str, query: Query) -> list[Path]:
+    """Return the finished files that may have rows of a query, in order of their names."""
+    found = files_since(root, dataset, query.since_us)
+    if query.until_us is None:
+        return found
+    last = query.until_us // HOUR_US + SLACK_HOURS
+    return [path for path in found if _hour_of(path) <= last]
+
+
 def read(root: Path, dataset: str, query: Query) -> list[Row]:
     """Return the rows of a query, in order of their files."""
     for _ in range(ATTEMPTS - 1):
         try:
-            return read_files(files_since(root, dataset, query.since_us), dataset, query)
+            return read_files(files_of(root, dataset, query), dataset, query)
         except FileNotFoundError:
             continue
-    return read_files(files_since(root, dataset, query.since_us), dataset, query)
+    return read_files(files_of(root, dataset, query), dataset, query)
 
 
 def read_files(files: Iterable[Path], dataset: str, query: Query) -> list[Row]:
@@ -82,7 +92,10 @@ def highest(files: Iterable[Path], dataset: str, query: Query, column: str, limi
 def _batches(path: Path, query: Query) -> Iterator[RecordBatch]:
     """Yield the rows of a query in one file."""
     for batch in read_parquet(path, batch_size=_BATCH_ROWS):
-        matches = batch["time"].cast(DataType.int64()).to_numpy() >= query.since_us
+        times = batch["time"].cast(DataType.int64()).to_numpy()
+        matches = times >= query.since_us
+        if query.until_us is not None:
+            matches &= times < query.until_us
         for column, fulfils in query.where.items():
             matches &= np.fromiter(map(fulfils, batch[column].to_pylist()), np.bool_, batch.num_rows)
         yield batch if matches.all() else batch.take(_positions(np.flatnonzero(matches)))

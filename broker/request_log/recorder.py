@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rotunda.broker.request_log.columns import DATASETS
-from rotunda.broker.request_log.hour_files import HourFiles
+from rotunda.broker.request_log.history.client_totals import ClientTotals
+from rotunda.broker.request_log.history.hour_files import HourFiles
 from rotunda.broker.request_log.loss_accounting import Gap, Ledger
 from rotunda.broker.request_log.names import Clients, Subjects
 from rotunda.broker.request_log.part_files import HOUR_US, apply_retention, finished, is_followed
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from rotunda.broker.clock import Clock
     from rotunda.broker.metadata.metadata_cache import MetadataCache
-    from rotunda.broker.request_log.history import History
+    from rotunda.broker.request_log.history.minutes import History
     from rotunda.broker.request_log.role_rows import RoleRows
     from rotunda.broker.request_log.values import Values
     from rotunda.shm.rings.recorder_rings import RecorderRings
@@ -48,6 +49,9 @@ CLOCK_SET_NS = 1_000 * _NS_PER_MS
 
 #: Least difference between wall clock and monotonic clock that counts as a step.
 CLOCK_STEP_NS = 5 * _NS_PER_MS
+
+#: The event of a group that the history has too.
+_REBALANCE = "rebalance"
 
 #: By dataset: values of the columns that an event leaves out.
 _NOTHING_TOLD = {
@@ -106,6 +110,7 @@ class Recorder:
     def record_history(self, history: History) -> None:
         """Record aggregates of each minute from now on."""
         self._history = history
+        history.clients = ClientTotals(self._clients)
 
     def broker_was_killed(self) -> None:
         """Record that the previous broker was killed, with an unknown number of rows in memory."""
@@ -175,6 +180,8 @@ class Recorder:
     def _forget_names(self) -> None:
         """Delete the names of written rows."""
         recent = self._recent
+        if self._history is not None:
+            self._history.settle()
         self._clients.forget(() if recent is None else recent.client_numbers())
         self._subjects.forget(() if recent is None else recent.subjects())
 
@@ -199,6 +206,8 @@ class Recorder:
             rows["partition_row"] = self._subjects.of_rows(rows["partition_row"])
             if self._recent is not None:
                 self._recent.add_rows(rows, now_ns)
+            if self._history is not None and self._history.clients is not None:
+                self._history.clients.add(rows)
             for hour, part in self._by_hour(rows, "received_ns"):
                 settlement = self._buffers.add("requests", hour, part, len(part), now_ns)
                 settlement[taken.source, "rows_settled"] += len(part)
@@ -211,10 +220,21 @@ class Recorder:
         for event in taken.events:
             dataset = event.pop(DATASET)
             row = _NOTHING_TOLD[dataset] | event
-            if self._recent is not None and dataset == GROUPS and row["event"] != LAG:
-                self._recent.add_group_event(row)
+            if dataset == GROUPS:
+                self._add_group_event(row)
             settlement = self._buffers.add(dataset, row["time"] // HOUR_US, row, 1, now_ns)
             settlement[taken.source, "events_settled"] += 1
+
+    def _add_group_event(self, row: dict[str, Any]) -> None:
+        """Pass an event of a group to the recent events and to the history."""
+        if row["event"] == LAG:
+            if self._history is not None:
+                self._history.lags.add(row)
+            return
+        if self._recent is not None:
+            self._recent.add_group_event(row)
+        if self._history is not None and row["event"] == _REBALANCE:
+            self._history.add_event(row["time"], _REBALANCE, f"{row['group']}: {row['reason']}")
 
     def _add_roles(self, *, is_last: bool = False) -> None:
         """Add the rows of an interval that has ended."""
@@ -229,7 +249,7 @@ class Recorder:
         """Write the rows of a minute that has ended."""
         if self._history is None:
             return
-        rows = self._history.run_once(self._now_us(), is_last=is_last)
+        rows = self._history.run_once(self._now_us(), self._metadata.topics, is_last=is_last)
         for row in rows:
             self._hour_files.add(row)
         if (rows or is_last) and self.is_prepared and not self._hour_files.is_saved:

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rotunda.broker.clock import SystemClock
-from rotunda.broker.request_log.history import History, HistorySources
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.release import installed_version
+from rotunda.broker.request_log.history.events import EventSources, EventWatch
+from rotunda.broker.request_log.history.minutes import History, HistorySources
 from rotunda.broker.request_log.loss_accounting import Ledger
 from rotunda.broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
 from rotunda.broker.request_log.role_rows import RoleRows, RoleSources
@@ -58,9 +61,12 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     made = _made(context)
     context.mark_ready(Role.RECORDER, 0, generation)
     roles = RoleRows(_role_sources(context), context.recorder_rings, SystemClock.monotonic_ns())
-    history = History(_history_sources(context), SystemClock().wall_ms() * 1000)
+    history = _history(context, generation, root, roles)
     if not (root / RUNNING).exists():
-        _await_first(context, root, stop, lambda: roles.notice(SystemClock.monotonic_ns()) or history.notice())
+        clock = SystemClock()
+        _await_first(
+            context, root, stop, lambda: roles.notice(clock.monotonic_ns()) or history.notice(clock.wall_ms() * 1000)
+        )
         if _made(context) != made and not is_anything_told(context):
             raise Retired
         if stop.is_set() and not is_anything_told(context):
@@ -71,6 +77,8 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     recorder.is_prepared = False
     threading.Thread(target=_prepare, args=(recorder, context), daemon=True).start()
     _serve(recorder, context, page, stop, made)
+    if context.broker_words.draining:
+        history.add_event(SystemClock().wall_ms() * 1000, "broker_stop", "stopped")
     recorder.finish()
     (root / RUNNING).unlink(missing_ok=True)
     if not stop.is_set():
@@ -90,9 +98,29 @@ def _role_sources(context: ProcessContext) -> RoleSources:
     return RoleSources(context.slots, context.metrics_pages.readers_by_process(made, context.handlers), rings)
 
 
-def _history_sources(context: ProcessContext) -> HistorySources:
-    """Return the inputs of the history."""
-    return HistorySources(context.metrics_pages.readers_by_process(*_made(context)))
+def _history(context: ProcessContext, generation: int, root: Path, roles: RoleRows) -> History:
+    """Return the history, which begins with the start of the broker if this is its first recorder."""
+    pages = context.metrics_pages.readers_by_process(*_made(context))
+    was_killed = (root / RUNNING).exists()
+    watch = EventWatch(
+        EventSources(
+            context.slots,
+            pages[Role.PROCESSOR.label, 0],
+            context.storage,
+            context.listener_table,
+            metadata_path(context.config.data_dir),
+            lambda: context.broker_words.metadata_version,
+        ),
+        replaces_killed=generation > 1 and was_killed,
+    )
+    sources = HistorySources(pages, context.slots, context.partitions, roles.peaks, context.config.data_dir)
+    now_us = SystemClock().wall_ms() * 1000
+    history = History(sources, watch, now_us, is_first=generation == 1)
+    if generation == 1:
+        before = "the broker before was killed" if was_killed else "clean start"
+        text = f"Rotunda {installed_version()}, {context.processors} processors, {context.handlers} handlers; {before}"
+        history.add_event(now_us, "broker_start", text, is_quiet=not was_killed)
+    return history
 
 
 def _made(context: ProcessContext) -> tuple[int, int]:
@@ -154,7 +182,6 @@ def build(context: ProcessContext, generation: int, root: Path) -> Recorder:
     # numpy starts threads for itself unless the environment forbids it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rotunda.broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
-    from rotunda.broker.metadata.storage.metadata_file import metadata_path  # noqa: PLC0415
     from rotunda.broker.request_log.recorder import Recorder  # noqa: PLC0415
 
     metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)

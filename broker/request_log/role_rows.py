@@ -67,6 +67,7 @@ class RoleRows:
         #: The last samples between two intervals, so far apart that the first is earlier than any later request.
         self._idle: deque[ProcessSample] = deque(maxlen=2)
         self._peaks: dict[Place, float] = {}
+        self._untaken_peaks: dict[Place, float] = {}
         #: Rows in each set.
         self.size = len(self._statuses())
         self.notice(now_ns)
@@ -118,6 +119,11 @@ class RoleRows:
             self._idle.append(ended)
         return found
 
+    def peaks(self) -> dict[Place, float]:
+        """Return the highest fill that was seen since the last call, of the fullest ring that each process reads."""
+        found, self._untaken_peaks = self._untaken_peaks, {}
+        return found
+
     def _begin(self, look: ProcessSample) -> None:
         # Before the rows exist: if the recorder is killed meanwhile, they count as lost.
         self._account.add("events_pushed", self.size)
@@ -137,6 +143,7 @@ class RoleRows:
     def _look_at_rings(self) -> None:
         for place, fill in self._fills().items():
             self._peaks[place] = max(fill, self._peaks.get(place, 0.0))
+            self._untaken_peaks[place] = max(fill, self._untaken_peaks.get(place, 0.0))
 
     def _fills(self) -> dict[Place, float]:
         """Return the fill of the fullest ring that each process reads."""

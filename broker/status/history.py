@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from arro3.core import DataType
 
-from rotunda.broker.request_log.api_totals import OTHERS
 from rotunda.broker.request_log.columns import DATASETS, HISTORY
-from rotunda.broker.request_log.hour_files import Damaged, newest, undamaged
+from rotunda.broker.request_log.history.hour_files import Damaged, newest, undamaged
+from rotunda.broker.request_log.history.largest import OTHERS
 from rotunda.broker.request_log.part_files import HOUR_US, hour_path
 from rotunda.broker.request_log.tables import decoded
 
@@ -34,6 +36,9 @@ MOST_POINTS: Final = 366
 MOST_NAMES: Final = 6
 _MOST_CANDIDATES: Final = 200
 
+#: Most events of a range, the latest.
+MOST_EVENTS: Final = 500
+
 _MINUTE_MS: Final = 60_000
 
 #: By kind, the columns to return and how values of a point are combined. The first decides which names are largest.
@@ -42,8 +47,21 @@ _SHOWN: Final[dict[str, dict[str, np.ufunc]]] = {
         "requests": np.add,
         "errors": np.add,
         "bytesIn": np.add,
+        "bytesOut": np.add,
         **dict.fromkeys(("totalP50Us", "totalP95Us", "totalP99Us"), np.fmax),
         **dict.fromkeys(("queueP99Us", "localP99Us", "remoteP99Us", "responseQueueP99Us", "sendP99Us"), np.fmax),
+    },
+    "client": dict.fromkeys(("requests", "errors", "bytesIn", "bytesOut"), np.add),
+    "topic": dict.fromkeys(("bytesIn", "bytesOut", "records"), np.add),
+    "group": dict.fromkeys(("records", "lagUs"), np.fmax),
+    "role": {"cpuTimeUs": np.add, **dict.fromkeys(("utilisation", "utilisationMean", "ringFillPeak"), np.fmax)},
+    "error": {"requests": np.add},
+    "throttle": {"requests": np.add, "throttleTimeUs": np.add},
+    "broker": {
+        **dict.fromkeys(("bytesIn", "bytesOut"), np.add),
+        **dict.fromkeys(("connectionsOpened", "connectionsClosed", "connectionsRefused"), np.add),
+        **dict.fromkeys(("connections", "logBytes", "diskBytes"), np.fmax),
+        "diskFreeBytes": np.fmin,
     },
 }
 
@@ -64,12 +82,14 @@ class HistoryReader:
         first = from_ms // step_ms
         points = max(1, -(-to_ms // step_ms) - first)
         kinds = {kind: _Kind(columns, points) for kind, columns in _SHOWN.items()}
+        events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         unreadable = 0
         with self._one:
             for hour in range(from_ms * 1000 // HOUR_US, to_ms * 1000 // HOUR_US + 1):
                 try:
                     for batch in self._batches(hour):
                         _add(kinds, batch, first, step_ms * 1000)
+                        events.extend(_events(batch, from_ms * 1000, to_ms * 1000))
                 except (Damaged, OSError) as error:
                     unreadable += 1
                     self._warn(hour, error)
@@ -78,6 +98,7 @@ class HistoryReader:
             "step_ms": step_ms,
             "points": points,
             "series": {kind: each.series() for kind, each in kinds.items()},
+            "events": sorted(events, key=lambda each: int(each["time_ms"])),
             "unreadable_hours": unreadable,
         }
 
@@ -178,3 +199,12 @@ def _add(kinds: dict[str, _Kind], batch: RecordBatch, first: int, step_us: int) 
                 if column not in columns:
                     columns[column] = np.array(batch[column].to_pylist(), np.float64)
             each.add(names[rows].tolist(), points[rows], {column: columns[column][rows] for column in each.columns})
+
+
+def _events(batch: RecordBatch, from_us: int, to_us: int) -> Iterator[dict[str, Any]]:
+    """Yield the events of a batch in a range."""
+    times = np.array(batch["time"].cast(DataType.int64()).to_numpy()).tolist()
+    columns = (batch[name].to_pylist() for name in ("kind", "name", "detail"))
+    for time_us, kind, name, detail in zip(times, *columns, strict=True):
+        if kind == "event" and from_us <= time_us < to_us:
+            yield {"time_ms": time_us // 1000, "name": name, "detail": detail}

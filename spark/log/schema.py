@@ -75,6 +75,9 @@ _DATASETS = {
     """,
     "history": """
         time timestamp, kind string, name string, detail string, requests int64, errors int64, bytesIn int64,
+        bytesOut int64, records int64, lagUs int64, throttleTimeUs int64, utilisation double, utilisationMean double,
+        ringFillPeak double, cpuTimeUs int64, connectionsOpened int64, connectionsClosed int64,
+        connectionsRefused int64, connections int64, logBytes int64, diskFreeBytes int64, diskBytes int64,
         queueP50Us int64, queueP95Us int64, queueP99Us int64, localP50Us int64, localP95Us int64, localP99Us int64,
         remoteP50Us int64, remoteP95Us int64, remoteP99Us int64, responseQueueP50Us int64, responseQueueP95Us int64,
         responseQueueP99Us int64, sendP50Us int64, sendP95Us int64, sendP99Us int64, totalP50Us int64,

@@ -1,18 +1,27 @@
 """The history: the aggregates of a minute, when they are in a file, and what a killed recorder leaves."""
 
 import logging
+import os
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from rotunda.broker.ipc.listener_table import ListenerEntry
 from rotunda.broker.request_log.columns import DATASETS
-from rotunda.broker.request_log.hour_files import DAMAGED, newest
+from rotunda.broker.request_log.history.hour_files import DAMAGED, newest
+from rotunda.broker.request_log.history.largest import MOST_NAMES, OTHERS
+from rotunda.broker.request_log.history.minutes import MOST_EVENTS
 from rotunda.broker.request_log.part_files import HOUR_US, apply_retention, hour_path
 from rotunda.broker.status.history import HistoryReader
 from rotunda.shm.rings.recorder_rings import Retention
+from rotunda.shm.storage import StorageReading, StorageState
+from rotunda.shm.tables.partitions import STATE_OPEN
+from rotunda.shm.tables.process_slots import HANDLER
 from tests.support.history_bench import MINUTE_MS, HistoryBench
-from tests.support.recorder_bench import WALL_MS
+from tests.support.recorder_bench import CLIENT, WALL_MS, client_text, rows_of
+from tests.support.roles_bench import RING_BYTES
 
 PRODUCE, FETCH = 0, 1
 HOUR = WALL_MS * 1000 // HOUR_US
@@ -63,7 +72,7 @@ def test_a_killed_recorder_loses_the_present_minute_only(bench: HistoryBench) ->
     bench.finish_requests(PRODUCE, 5, us=10)
     bench.turn()
     bench.start_recorder(replaces=True)
-    bench.record()
+    bench.record(is_first=False)
     bench.finish_requests(PRODUCE, 7, us=10)
     bench.turn(MINUTE_MS)
     assert [row["requests"] for row in bench.history("api")] == [1, 1, 1, 7]
@@ -91,7 +100,7 @@ def test_a_damaged_file_is_set_aside_with_a_line(bench: HistoryBench, caplog: py
         assert reader.read(WALL_MS, WALL_MS + MINUTE_MS)["unreadable_hours"] == 1
     assert str(path) in caplog.text
     bench.start_recorder(replaces=True)
-    bench.record()
+    bench.record(is_first=False)
     bench.finish_requests(PRODUCE, 2, us=10)
     with caplog.at_level(logging.ERROR):
         bench.turn(MINUTE_MS)
@@ -130,3 +139,151 @@ def test_a_range_becomes_points_of_whole_steps(bench: HistoryBench) -> None:
     assert day["step_ms"] == 5 * MINUTE_MS
     assert day["series"]["api"]["PRODUCE"]["requests"][-1] == 6
     assert HistoryReader(bench.root).read(0, MINUTE_MS)["series"]["api"] == {}
+
+
+def test_a_minute_has_the_errors_and_the_throttles(bench: HistoryBench) -> None:
+    bench.finish_requests(PRODUCE, 2, error=3)
+    bench.finish_requests(FETCH, 1, error=3)
+    bench.finish_requests(FETCH, 1, error=6)
+    bench.count(bench.processor, "quota_throttled", 4, "producer_byte_rate")
+    bench.count(bench.processor, "quota_throttle_ns", 8_000_000, "producer_byte_rate")
+    errors = {row["name"]: row["requests"] for row in bench.minute("error")}
+    assert errors == {"UNKNOWN_TOPIC_OR_PARTITION": 3, "NOT_LEADER_OR_FOLLOWER": 1}
+    (throttle,) = bench.history("throttle")
+    assert (throttle["name"], throttle["requests"], throttle["throttleTimeUs"]) == ("producer_byte_rate", 4, 8_000)
+
+
+def test_a_minute_has_the_clients_from_the_rows_of_requests(bench: HistoryBench) -> None:
+    bench.texts[7] = client_text(7, "other")
+    rows = rows_of(bench.clock, 4, request_bytes=10, response_bytes=20)
+    rows["client"] = [CLIENT, CLIENT, CLIENT, 7]
+    rows["error_code"] = [3, 0, 0, 0]
+    bench.push(rows)
+    bench.turn()
+    sampled = rows[1:2].copy()
+    sampled["weight"] = 4
+    assert bench.watched.clients is not None
+    bench.watched.clients.add(sampled)
+    found = {row["name"]: row for row in bench.minute("client")}
+    assert set(found) == {"someone", "other"}
+    someone = found["someone"]
+    assert [someone[name] for name in ("requests", "errors", "bytesIn", "bytesOut")] == [7, 1, 70, 140]
+
+
+def test_of_many_clients_the_largest_have_rows(bench: HistoryBench) -> None:
+    for number in range(100, 130):
+        bench.texts[number] = client_text(number, f"client-{number}")
+    rows = rows_of(bench.clock, sum(range(1, 31)))
+    rows["client"] = np.repeat(range(100, 130), range(1, 31))
+    bench.push(rows)
+    bench.turn()
+    found = {row["name"]: row["requests"] for row in bench.minute("client")}
+    assert len(found) == MOST_NAMES + 1
+    assert (found["client-129"], found[OTHERS]) == (30, sum(range(1, 21)))
+
+
+def append(bench: HistoryBench, row: int, records: int) -> None:
+    """Have an owner append records of 10 bytes each."""
+    bench.table.set_state(row, STATE_OPEN)
+    bench.table.row_writer(row).count_appended(records, 10 * records)
+
+
+def test_a_minute_has_the_topics_from_their_counters(bench: HistoryBench) -> None:
+    append(bench, 0, 5)
+    bench.table.count_fetched(0, 0, 30)
+    append(bench, 1, 2)
+    first = {row["name"]: (row["records"], row["bytesIn"], row["bytesOut"]) for row in bench.minute("topic")}
+    assert first == {"a": (5, 50, 30), "b": (2, 20, 0)}
+    append(bench, 1, 1)
+    assert [(row["name"], row["records"]) for row in bench.minute("topic")[2:]] == [("b", 1)]
+
+
+def test_a_later_recorder_counts_from_its_start(bench: HistoryBench) -> None:
+    append(bench, 0, 5)
+    bench.finish_requests(PRODUCE, 5)
+    bench.start_recorder(replaces=False)
+    bench.record(is_first=False)
+    append(bench, 0, 1)
+    (row,) = bench.minute("topic")
+    assert row["records"] == 1
+    assert [row["name"] for row in bench.history("api")] == ["API_VERSIONS"]
+
+
+def test_a_minute_has_the_roles_and_the_broker(bench: HistoryBench) -> None:
+    bench.count(bench.handler, "idle_ns", 10)
+    bench.count(bench.handler, "busy_ns", 30)
+    bench.count(bench.processor, "bytes_received", 500)
+    bench.count(bench.processor, "bytes_sent", 600)
+    bench.processor.set(bench.processor.index("connections"), 3)
+    assert bench.ring.claim(RING_BYTES // 2 - 8) >= 0
+    bench.ring.publish()
+    bench.finish_requests(PRODUCE, 1)
+    bench.turn()
+    bench.turn(1_000)
+    (broker,) = bench.minute("broker")
+    assert (broker["requests"], broker["bytesIn"], broker["bytesOut"], broker["connections"]) == (2, 500, 600, 3)
+    assert 0 < broker["diskFreeBytes"] < broker["diskBytes"]
+    roles = {row["name"]: row for row in bench.history("role")}
+    assert roles["processor"]["cpuTimeUs"] >= 0
+    bench.slots.set_pid(HANDLER, 0, os.getpid())
+    bench.count(bench.handler, "busy_ns", 30)
+    bench.count(bench.handler, "idle_ns", 10)
+    handler = [row for row in bench.minute("role") if row["name"] == "handler"][-1]
+    assert (handler["utilisation"], handler["utilisationMean"]) == (0.75, 0.75)
+    assert handler["ringFillPeak"] == 0.5
+
+
+def lag(bench: HistoryBench, group: str, records: int, age_us: int | None) -> None:
+    """Have a coordinator send the lag of a group's topic."""
+    bench.watched.lags.add({"group": group, "topic": "a", "records": records, "durationUs": age_us})
+
+
+def test_the_lag_of_a_group_holds_until_it_changes(bench: HistoryBench) -> None:
+    lag(bench, "slow", 1_000, 5_000_000)
+    lag(bench, "quick", 0, 0)
+    for _ in range(2):
+        found = {row["name"]: (row["records"], row["lagUs"]) for row in bench.minute("group")[-2:]}
+        assert found == {"slow": (1_000, 5_000_000), "quick": (0, 0)}
+    lag(bench, "slow", 7, None)
+    assert [(row["records"], row["lagUs"]) for row in bench.minute("group") if row["name"] == "slow"][-1] == (7, None)
+
+
+def test_events_are_noticed_without_requests(bench: HistoryBench) -> None:
+    bench.turn(2_000)
+    assert not bench.recorder.is_busy
+    bench.slots.set_exit_status(HANDLER, 0, -9)
+    bench.slots.set_restarts(HANDLER, 0, 1)
+    bench.storage = StorageReading(StorageState.FULL, 0, {})
+    bench.listeners.append(ListenerEntry("TLS", "SSL", "here", 9093))
+    bench.processor.set(bench.processor.index("certificate_not_after_ms", "0"), WALL_MS)
+    bench.turn(2_000)
+    assert bench.recorder.is_busy
+    bench.storage = StorageReading(StorageState.ROOM, 1 << 40, {})
+    bench.processor.set(bench.processor.index("certificate_not_after_ms", "0"), 1_900_000_000_000)
+    bench.turn(2_000)
+    bench.turn(MINUTE_MS)
+    found = {row["name"]: row["detail"] for row in bench.history("event")}
+    assert found["process_restart"] == "handler 0 ended with signal 9"
+    assert "full" in found["disk_full"]
+    assert found["disk_freed"]
+    assert found["listener"] == "added TLS (SSL) at here:9093"
+    assert found["certificate"] == "PLAINTEXT: valid until 2030-03-17"
+    assert len(bench.read("history")) == 5
+    assert not bench.recorder.is_busy
+
+
+def test_of_many_events_the_first_have_rows(bench: HistoryBench) -> None:
+    for number in range(MOST_EVENTS + 7):
+        bench.watched.add_event(WALL_MS * 1000, "rebalance", str(number))
+    bench.turn(MINUTE_MS)
+    found = bench.history("event")
+    assert len(found) == MOST_EVENTS + 1
+    assert [row["detail"] for row in found if row["name"] == OTHERS] == ["7 more events"]
+
+
+def test_a_range_has_its_events(bench: HistoryBench) -> None:
+    bench.watched.add_event((WALL_MS + 1_000) * 1000, "rebalance", "billing: a member joined")
+    bench.turn(MINUTE_MS)
+    found = HistoryReader(bench.root).read(WALL_MS, WALL_MS + MINUTE_MS)["events"]
+    assert found == [{"time_ms": WALL_MS + 1_000, "name": "rebalance", "detail": "billing: a member joined"}]
+    assert HistoryReader(bench.root).read(WALL_MS + 2_000, WALL_MS + MINUTE_MS)["events"] == []

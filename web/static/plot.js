@@ -27,9 +27,9 @@ export class Plots {
   }
 
   // series: [{name, values}], one value a point, null where unknown; `show` formats a value; `top` is the end of the
-  // axis of values, which begins at 0, or with `log` at a power of ten.
-  add(title, { note, show, top, log }) {
-    const plot = { show, top, log, series: [], legend: h("div", { class: "legend plot-legend" }), frame: h("div", { class: "plot-frame" }) };
+  // axis of values, which begins at 0, or with `log` at a power of ten; `units` are the steps of the axis, else decimal.
+  add(title, { note, show, top, log, units }) {
+    const plot = { show, top, log, units, series: [], legend: h("div", { class: "legend plot-legend" }), frame: h("div", { class: "plot-frame" }) };
     plot.figure = h("figure", { class: "plot" }, h("figcaption", null, title, h("span", { class: "plot-note" }, note ?? "")), plot.legend, plot.frame);
     plot.frame.addEventListener("pointermove", (event) => this.move(plot, event));
     plot.frame.addEventListener("pointerleave", () => this.cursor(null));
@@ -66,7 +66,7 @@ export class Plots {
         svg("text", { x: LEFT - 6, y: scale.y(value) + 4, "text-anchor": "end" }, plot.show(value)),
       ]).flat(),
       scale.times().map(({ ms, text }) => svg("text", { x: scale.x(ms), y: HEIGHT - 5, "text-anchor": "middle" }, text)),
-      this.events.map((event) => svg("line", { class: `plot-event ${event.kind}`, x1: scale.x(event.time_ms), x2: scale.x(event.time_ms), y1: TOP, y2: HEIGHT - BOTTOM })),
+      this.events.map((event) => svg("line", { class: `plot-event ${event.level}`, x1: scale.x(event.time_ms), x2: scale.x(event.time_ms), y1: TOP, y2: HEIGHT - BOTTOM })),
       plot.series.map((each, index) => svg("path", { class: `plot-line ${colour(each.name, index)}`, d: scale.path(each.values) })),
       plot.line);
     plot.frame.replaceChildren(picture);
@@ -127,7 +127,7 @@ class Scale {
     const known = plot.series.flatMap((each) => each.values.filter((value) => value !== null));
     const highest = plot.top ?? Math.max(0, ...known);
     this.lowest = this.log ? 10 ** Math.floor(Math.log10(Math.max(1, Math.min(...known)))) : 0;
-    this.unit = nice((highest || 1) / 3);
+    this.unit = plot.units?.find((each) => each >= highest / 4) ?? nice((highest || 1) / 3);
     if (this.log) this.highest = Math.max(this.lowest * 10, 10 ** Math.ceil(Math.log10(highest || 1)));
     else this.highest = plot.top ?? Math.max(this.unit, Math.ceil(highest / this.unit) * this.unit);
   }

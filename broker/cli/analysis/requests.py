@@ -21,7 +21,7 @@ from typing import Any
 
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import BootFailed, RotundaError, UsageError
-from rotunda.broker.request_log.log_reader import ATTEMPTS, Query, Row, files_since, highest, read, read_files
+from rotunda.broker.request_log.log_reader import ATTEMPTS, Query, Row, files_of, files_since, highest, read, read_files
 from rotunda.broker.request_log.part_files import COMPACTED, DIRECTORY, FOLLOWED
 from rotunda.broker.runtime import run_dir
 from rotunda.broker.text_table import aligned, quoted
@@ -44,7 +44,9 @@ _NOT_RUNNING_EXIT_CODE = 3
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Print requests. Raises RotundaError when there is no request log, UsageError for a bad time."""
     root = _root(parsed, environment)
-    query = _query(parsed, _since_us(parsed.since))
+    query = _query(parsed, _time_us(parsed.since))
+    if parsed.until is not None:
+        query = query._replace(until_us=_time_us(parsed.until))
     if parsed.follow:
         _follow(root, parsed)
     rows = _first(root, query, "totalTimeUs" if parsed.slow else "time", parsed.limit)
@@ -62,7 +64,7 @@ def _first(root: Path, query: Query, column: str, limit: int) -> list[Row]:
     for _ in range(ATTEMPTS):
         # A missing file was deleted by retention, or compacted into another: list the files again.
         with suppress(FileNotFoundError):
-            return highest(files_since(root, "requests", query.since_us), "requests", query, column, limit)
+            return highest(files_of(root, "requests", query), "requests", query, column, limit)
     return []
 
 
@@ -92,7 +94,7 @@ def _root(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
     return root
 
 
-def _since_us(text: str) -> int:
+def _time_us(text: str) -> int:
     """Return a time as microseconds since the epoch: `10m` ago, or an ISO time, UTC by default."""
     number, unit = text[:-1], text[-1:]
     try:
@@ -121,7 +123,7 @@ def _query(parsed: argparse.Namespace, since_us: int) -> Query:
 
 def _follow(root: Path, parsed: argparse.Namespace) -> None:
     """Print newly recorded requests, until interrupted."""
-    query = _query(parsed, _since_us("0s"))
+    query = _query(parsed, _time_us("0s"))
     seen: set[Path] = set()
     while True:
         (root / FOLLOWED).touch()

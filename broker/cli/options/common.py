@@ -124,7 +124,9 @@ def add_requests(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory, without a broker")
     command.add_argument("--slow", action="store_true", help="only slow requests, slowest first")
     command.add_argument("--errors", action="store_true", help="only requests with an error")
-    command.add_argument("--follow", action="store_true", help="print new requests until Ctrl-C")
+    end = command.add_mutually_exclusive_group()
+    end.add_argument("--follow", action="store_true", help="print new requests until Ctrl-C")
+    end.add_argument("--until", metavar="TIME", help="only requests before this time, as --since")
     command.add_argument(
         "--since", default="1h", metavar="TIME", help="a duration such as 10m, or an ISO 8601 time (default: 1h)"
     )

@@ -1,7 +1,8 @@
 import { h, put } from "../dom.js";
-import { micros, short } from "../format.js";
+import { bytes, micros, percent, short, span } from "../format.js";
 import { follow } from "../live.js";
 import { Plots, moment } from "../plot.js";
+import { Table } from "../table.js";
 
 const RANGES = { hour: 3600e3, day: 86400e3, week: 7 * 86400e3, month: 30 * 86400e3 };
 const RELOAD_MS = 30e3;
@@ -12,14 +13,65 @@ const fields = { from: document.getElementById("history-from"), to: document.get
 let loaded = 0;
 
 const perSecond = (value) => `${short(value)}/s`;
-const plots = new Plots(document.getElementById("plots"), { choose: () => {}, zoom: (from, to) => show({ from: Math.floor(from), to: Math.ceil(Math.max(to, from + LEAST_MS)) }) });
+const bytesPerSecond = (value) => `${bytes(value)}/s`;
+const share = (value) => String(Number(value.toPrecision(2)));
+const lag = (value) => span(value / 1e6);
+const plots = new Plots(document.getElementById("plots"), { choose, zoom: (from, to) => show({ from: Math.floor(from), to: Math.ceil(Math.max(to, from + LEAST_MS)) }) });
 
-// Each chart: the kind and column of its series; `rate`: per second of a point.
+// Each chart: the kind of its series and their column, or several columns with names of their own; `rate`: per second.
 const CHARTS = [
   { title: "Requests", note: "per second, by API", kind: "api", column: "requests", rate: true, show: perSecond },
-  { title: "Latency, 99 %", note: "total time by API; the worst minute of each point", kind: "api", column: "totalP99Us", show: micros, log: true },
-  { title: "Latency, median", note: "total time by API; the worst minute of each point", kind: "api", column: "totalP50Us", show: micros, log: true },
+  { title: "Errors", note: "per second, by code", kind: "error", column: "requests", rate: true, show: perSecond },
+  { title: "Latency, 99 %", note: "by API", kind: "api", column: "totalP99Us", show: micros, log: true },
+  { title: "Latency, median", note: "by API", kind: "api", column: "totalP50Us", show: micros, log: true },
+  { title: "Produce by phase, 99 %", kind: "api", of: "PRODUCE", columns: { queueP99Us: "queue", localP99Us: "local", remoteP99Us: "remote", responseQueueP99Us: "response queue", sendP99Us: "send" }, show: micros, log: true },
+  { title: "Bytes", note: "per second, all clients", kind: "broker", of: "broker", columns: { bytesIn: "in", bytesOut: "out" }, rate: true, show: bytesPerSecond },
+  { title: "Clients", note: "requests per second", kind: "client", column: "requests", rate: true, show: perSecond },
+  { title: "Topics, in", note: "bytes per second", kind: "topic", column: "bytesIn", rate: true, show: bytesPerSecond },
+  { title: "Topics, out", note: "bytes per second", kind: "topic", column: "bytesOut", rate: true, show: bytesPerSecond },
+  { title: "Group lag", note: "unread records", kind: "group", column: "records", show: short },
+  { title: "Group lag, time", note: "age of the oldest unread record", kind: "group", column: "lagUs", show: lag, units: [1e6, 2e6, 5e6, 15e6, 30e6, 60e6, 120e6, 300e6, 900e6, 1800e6, 3600e6, 7200e6, 21600e6, 86400e6] },
+  { title: "Utilisation", note: "busiest process of each role", kind: "role", column: "utilisation", show: percent, top: 1 },
+  { title: "Ring fill", note: "highest, by the role that reads", kind: "role", column: "ringFillPeak", show: percent, top: 1 },
+  { title: "CPU", note: "cores, by role", kind: "role", column: "cpuTimeUs", rate: true, scale: 1e-6, show: share },
+  { title: "Connections", kind: "broker", of: "broker", columns: { connections: "open" }, show: short },
+  { title: "Connections opened and closed", note: "per second", kind: "broker", of: "broker", columns: { connectionsOpened: "opened", connectionsClosed: "closed", connectionsRefused: "refused" }, rate: true, show: perSecond },
+  { title: "Throttle time", note: "seconds per second, by quota", kind: "throttle", column: "throttleTimeUs", rate: true, scale: 1e-6, show: share },
+  { title: "Disk", kind: "broker", of: "broker", columns: { diskFreeBytes: "free", logBytes: "topics" }, show: bytes },
 ].map((chart) => ({ ...chart, plot: plots.add(chart.title, chart) }));
+
+const events = new Table("events", {
+  caption: "Events", key: (row) => row.key, sort: "time", descending: true, empty: "No events in this range.",
+  columns: [
+    { name: "time", title: "Time", class: "mono tight", value: (row) => row.time_ms, show: (row) => h("button", { class: "link", type: "button", onclick: () => choose(row.time_ms) }, moment(row.time_ms)) },
+    { name: "name", title: "Event", class: "tight", value: (row) => row.name, show: (row) => h("span", { class: `event-name ${level(row.name)}` }, row.name.replaceAll("_", " ")) },
+    { name: "detail", title: "", value: (row) => row.detail, show: (row) => row.detail ?? "" },
+  ],
+});
+
+function level(name) {
+  if (["process_restart", "disk_full"].includes(name)) return "event-bad";
+  return name.startsWith("broker_") ? "event-start" : name === "rebalance" ? "event-rebalance" : "event-change";
+}
+
+function seriesOf({ kind, column, columns, of, rate, scale = 1 }, found) {
+  const all = found.series[kind] ?? {};
+  const chosen = of ? Object.entries(columns).map(([key, name]) => [name, all[of]?.[key]]) : Object.entries(all).map(([name, each]) => [name || "(not named)", each[column]]);
+  const factor = scale * (rate ? 1000 / found.step_ms : 1);
+  // A count without a row is 0 in a minute with other rows.
+  const recorded = rate ? found.series.broker?.broker?.bytesIn : null;
+  const value = (each, point) => (each !== null ? each * factor : recorded && recorded[point] !== null ? 0 : null);
+  return chosen.filter(([, values]) => values).map(([name, values]) => ({ name, values: values.map(value) }));
+}
+
+// Shows the requests of a minute.
+function choose(ms) {
+  const begin = Math.floor(ms / 60e3) * 60e3;
+  const [since, until] = [begin, begin + 60e3].map((each) => new Date(each).toISOString().slice(0, 19));
+  document.getElementById("minute-panel").hidden = false;
+  put("minute-title", `Minute of ${moment(begin)}`);
+  put("minute-command", `rotunda requests --since ${since} --until ${until}`);
+}
 
 function wanted() {
   const query = new URLSearchParams(location.search);
@@ -52,16 +104,13 @@ async function load() {
 }
 
 function draw(found) {
-  for (const { kind, column, rate, plot } of CHARTS) {
-    plot.series = Object.entries(found.series[kind] ?? {}).filter(([, columns]) => columns[column]).map(([name, columns]) => ({
-      name, values: rate ? columns[column].map((value) => (value === null ? null : value * 1000 / found.step_ms)) : columns[column],
-    }));
-  }
-  plots.update(found, []);
+  for (const chart of CHARTS) chart.plot.series = seriesOf(chart, found);
+  events.update(found.events.map((each, key) => ({ ...each, key })));
+  plots.update(found, found.events.map((each) => ({ ...each, level: level(each.name) })));
   const empty = CHARTS.every(({ plot }) => plot.series.length === 0);
   const missing = found.unreadable_hours ? ` ${found.unreadable_hours} hours cannot be read; see the broker's log.` : "";
   status.dataset.empty = String(empty);
-  put("history-status", (empty ? "No requests in this range, or their minute has not ended yet." : `A point is ${found.step_ms / 60e3} min.`) + missing);
+  put("history-status", (empty ? "No requests in this range, or their minute has not ended yet." : `A point is ${span(found.step_ms / 1000)}${found.step_ms > 60e3 ? ", with its worst minute" : ""}. Drag to enlarge, click for a minute.`) + missing);
 }
 
 // The value of a datetime-local field, in the browser's time zone.

@@ -11,17 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.request_log.columns import PERCENTILES, column_of_percentile
+from rotunda.broker.request_log.history.largest import OTHERS, largest, total
 from rotunda.shm.metrics.catalogue import PHASES
 from rotunda.shm.metrics.histogram import bounds_of
 
 if TYPE_CHECKING:
     from rotunda.shm.metrics.process_metrics import MetricsReader
 
-#: The name of rows for everything without a row of its own.
-OTHERS = "others"
-
 _API_NAMES = {int(key): key.name for key in ApiKey}
+_ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 _NS_PER_US = 1000
 
 #: Counts by bucket of a histogram, the empty ones left out.
@@ -58,19 +58,20 @@ def api_totals(pages: Iterable[MetricsReader]) -> ApiTotals:
     return ApiTotals(durations, request_bytes, errors)
 
 
-def api_rows(before: ApiTotals, after: ApiTotals) -> Iterator[dict[str, Any]]:
-    """Yield a row for each API with requests between two totals."""
+def api_rows(before: ApiTotals, after: ApiTotals, response_bytes: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each API with requests between two totals; the bytes of responses are by API."""
+    errors = _failed(before, after)
     for api in sorted({api for api, _ in after.durations}):
         grown = {phase: _growth(before.durations, after.durations, (api, phase)) for phase in PHASES}
         requests = sum(grown["total"].values())
         if not requests:
             continue
-        failed = [key for key in after.errors if key[:1] == (api,) and key[1]]
         yield {
             "kind": "api",
             "name": OTHERS if api < 0 else _API_NAMES.get(api, str(api)),
             "requests": requests,
-            "errors": sum(max(0, after.errors[key] - before.errors.get(key, 0)) for key in failed),
+            "errors": sum(count for key, count in errors.items() if key[:1] == (api,)),
+            "bytesOut": response_bytes.get(api),
             "bytesIn": after.request_bytes.get(api, 0) - before.request_bytes.get(api, 0),
             **{
                 column_of_percentile(phase, name): quantile(grown[phase], fraction) // _NS_PER_US
@@ -78,6 +79,20 @@ def api_rows(before: ApiTotals, after: ApiTotals) -> Iterator[dict[str, Any]]:
                 for name, fraction in PERCENTILES.items()
             },
         }
+
+
+def error_rows(before: ApiTotals, after: ApiTotals) -> list[dict[str, Any]]:
+    """Return a row for each error code of responses between two totals."""
+    counts: dict[str, int] = defaultdict(int)
+    for key, count in _failed(before, after).items():
+        counts[_ERROR_NAMES.get(key[1], str(key[1]))] += count
+    return largest(({"kind": "error", "name": name, "requests": n} for name, n in counts.items()), {"requests": total})
+
+
+def _failed(before: ApiTotals, after: ApiTotals) -> dict[ErrorKey, int]:
+    """Return the number of failed requests between two totals. Without a slot are rare codes, and their successes."""
+    grown = {key: count - before.errors.get(key, 0) for key, count in after.errors.items() if key and key[1]}
+    return {key: count for key, count in grown.items() if count > 0}
 
 
 def quantile(counts: Buckets, fraction: float) -> int:

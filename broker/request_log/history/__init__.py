@@ -1,0 +1,1 @@
+"""Aggregates of each minute, and events. In the recorder; readers use the files."""
