@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from rotunda.spark.job import main as run_job
-from rotunda.spark.jobs import EXPORT, JOBS
+from rotunda.spark.job import run_all
+from rotunda.spark.jobs import ALL, EXPORT, JOBS, OF_ALL
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -15,8 +16,10 @@ def main(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else ""
     if name == EXPORT:
         return int(import_module("rotunda.spark.jobs.export").main(arguments[1:]))
+    if name == ALL:
+        return run_all([import_module(JOBS[each]).JOB for each in OF_ALL], arguments[1:])
     if name not in JOBS:
-        print(f"rotunda report: unknown report {name!r}; there are {', '.join((*JOBS, EXPORT))}", file=sys.stderr)
+        print(f"rotunda report: unknown report {name!r}; there are {', '.join((*JOBS, ALL, EXPORT))}", file=sys.stderr)
         return 2
     return run_job(import_module(JOBS[name]).JOB, arguments[1:])
 

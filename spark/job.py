@@ -10,8 +10,9 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from rotunda.spark.results.output import Run, write_summary, write_tables
 from rotunda.spark.results.result import Result
 from rotunda.spark.results.text_table import lines, printable
 from rotunda.spark.session import session
-from rotunda.spark.time_range import TimeRange
+from rotunda.spark.time_range import HOUR_US, NOW, TimeRange, to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rotunda.spark.log.request_log import RequestLog
 
 FORMATS = ("parquet", "csv", "json")
+#: Longest range of a brief job.
+_BRIEF_US = 2 * HOUR_US
 #: Rows of the table on stdout, fewer than in the summary.
 SHORT_ROWS = 20
 
@@ -48,12 +51,16 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One report and its function. `answer` raises JobFailed; `add_options` adds the job's own options."""
+    """One report and its function. `answer` raises JobFailed; `add_options` adds the job's own options.
+
+    A job that `changes_log`, or its hourly tables, lists their files again whenever it needs them.
+    """
 
     name: str
     question: str
     answer: Callable[[Context], Result]
     add_options: Callable[[argparse.ArgumentParser], None] = lambda _: None
+    changes_log: bool = False
 
 
 def main(job: Job, arguments: Sequence[str] | None = None) -> int:
@@ -62,6 +69,31 @@ def main(job: Job, arguments: Sequence[str] | None = None) -> int:
     return reported(
         job.name, lambda: _run(job, _parser(job).parse_args(given), shlex.join(["rotunda", "report", job.name, *given]))
     )
+
+
+def run_all(jobs: Sequence[Job], arguments: Sequence[str]) -> int:
+    """Run jobs with their default options in one session, and return 1 if one of them failed."""
+    parser = argparse.ArgumentParser(prog="rotunda report all", description="Run every report, in one Spark session.")
+    add_common_options(parser)
+    options = parser.parse_args(arguments)
+
+    def run(spark: SparkSession, job: Job) -> None:
+        own = _parser(job).parse_args(["--input", options.input, "--output", options.output])
+        given = {**vars(own), **vars(options), "output": f"{options.output.rstrip('/')}/{job.name}"}
+        _report(spark, job, argparse.Namespace(**given), shlex.join(["rotunda", "report", job.name, *arguments]))
+
+    def run_each() -> None:
+        failed = []
+        with session("all", options.master, is_brief=_is_brief(options)) as spark:
+            for job in jobs:
+                print(f"== {job.name}", flush=True)
+                if reported(job.name, partial(run, spark, job)):
+                    failed.append(job.name)
+                print(flush=True)
+        if failed:
+            raise JobFailed(f"{len(failed)} of {len(jobs)} reports failed: {', '.join(failed)}")
+
+    return reported("all", run_each)
 
 
 def reported(name: str, work: Callable[[], None]) -> int:
@@ -91,24 +123,35 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         "--rollups", metavar="DIR", help="directory of the hourly tables (default: rollups, next to the log)"
     )
     parser.add_argument("--from", default="24h", dest="start", metavar="TIME", help="`24h` ago or an ISO time (24h)")
-    parser.add_argument("--to", default="now", dest="end", metavar="TIME", help="`1h` ago, an ISO time, or `now` (now)")
+    parser.add_argument("--to", default=NOW, dest="end", metavar="TIME", help="`1h` ago, an ISO time, or `now` (now)")
     parser.add_argument("--format", choices=FORMATS, default="parquet", help="of the result (default: parquet)")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: that of spark-submit)")
 
 
 def _run(job: Job, options: argparse.Namespace, command: str) -> None:
+    with session(job.name, options.master, is_brief=_is_brief(options)) as spark:
+        _report(spark, job, options, command)
+
+
+def _is_brief(options: argparse.Namespace) -> bool:
+    """Return whether the range is short. Raises JobFailed for an invalid one, before Spark starts."""
+    asked = TimeRange.of(options.start, options.end, datetime.now(UTC))
+    return asked.end_us - asked.start_us <= _BRIEF_US
+
+
+def _report(spark: SparkSession, job: Job, options: argparse.Namespace, command: str) -> None:
+    """Compute, write and print the result of a job."""
+    from rotunda.spark.log.request_log import lasting  # noqa: PLC0415 - imports pyspark, which complaints need not wait for
+
     now = datetime.now(UTC)
     time_range = TimeRange.of(options.start, options.end, now)
-    with session(job.name, options.master) as spark, progress(spark, job.name):
-        from rotunda.spark.hourly.rollups import Rollups  # noqa: PLC0415
-        from rotunda.spark.log.request_log import RequestLog, lasting  # noqa: PLC0415 - imports pyspark, which complaints need not wait for
-
-        log = RequestLog(spark, options.input)
-        rollups = Rollups(spark, options.rollups or _beside(options.input, "rollups"), log)
-        context = Context(spark, log, rollups, time_range, options, now)
+    with progress(spark, job.name):
 
         def answered() -> tuple[Result, dict[str, DataFrame]]:
+            context = _context(spark, job, options, time_range, now)
             result = job.answer(context)
+            if options.end == NOW:
+                result = replace(result, unwritten=_unwritten(context))
             return result, write_tables(result, options.output, options.format)
 
         result, tables = lasting(answered)
@@ -122,6 +165,24 @@ def _run(job: Job, options: argparse.Namespace, command: str) -> None:
     if len(rows) > SHORT_ROWS:
         print(f"... the first {SHORT_ROWS} rows; all are in {options.output}/{name}")
     print(f"\n{time_range}; {result.certainty}")
+
+
+def _context(
+    spark: SparkSession, job: Job, options: argparse.Namespace, time_range: TimeRange, now: datetime
+) -> Context:
+    from rotunda.spark.hourly.rollups import Rollups  # noqa: PLC0415
+    from rotunda.spark.log.request_log import RequestLog  # noqa: PLC0415
+
+    log = RequestLog(spark, options.input, is_listed_once=not job.changes_log)
+    rollups = Rollups(spark, options.rollups or _beside(options.input, "rollups"), log)
+    return Context(spark, log, rollups, time_range, options, now)
+
+
+def _unwritten(context: Context) -> str:
+    """Return a sentence about the requests before `now` that the recorder has not written yet."""
+    end_us = context.log.end_us(context.time_range)
+    after_s = (context.time_range.end_us - end_us) // 1_000_000
+    return f"the log on disk ends at {to_datetime(end_us):%H:%M:%S}, {after_s:,} s before now"
 
 
 def _beside(path: str, name: str) -> str:

@@ -33,6 +33,10 @@ NARROW_GROUPS = {
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
 }
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: The slower of Java's two compilers is not used.
+_QUICK_COMPILER = " -XX:TieredStopAtLevel=1"
+
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
@@ -54,7 +58,7 @@ _DRIVER_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     # Garbage of rows is short-lived: on two processors the other collectors' threads and barriers cost more.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    _JAVA_OPTIONS: "-XX:+UseSerialGC",
 }
 #: Settings for workers on this machine.
 _LOCAL_SETTINGS = {
@@ -62,6 +66,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     # Write no checksum files for the outputs.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # The files of a range are named one by one, and looked up without a Spark job.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # Shuffles have this number of partitions, each written and read separately: the default is for clusters.
     "spark.sql.shuffle.partitions": "16",
 }
@@ -81,9 +87,10 @@ def check_java() -> None:
 
 
 @contextmanager
-def session(name: str, master: str | None) -> Iterator[SparkSession]:
+def session(name: str, master: str | None, *, is_brief: bool = False) -> Iterator[SparkSession]:
     """Yield the session of one job and stop it; `master` None uses spark-submit's setting.
 
+    A job that `is_brief` reads so little that compiling code for it would cost more than it saves.
     Java's output on stderr during its start is held back, and shown only when the start fails. Raises JobFailed.
     """
     # PySpark's advice on versions of pandas, which no job calls.
@@ -97,6 +104,8 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
         settings |= _LOCAL_SETTINGS
         # Workers in Python have this interpreter's packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if is_brief:
+            settings[_JAVA_OPTIONS] += _QUICK_COMPILER
     for key, value in settings.items():
         builder = builder.config(key, value)
     if master:

@@ -13,7 +13,10 @@ from rotunda.spark.failures import JobFailed
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
+_STEPS_S = (1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)
 HOUR_US = 3_600_000_000
+#: The text of the current time.
+NOW = "now"
 
 
 def to_us(time: datetime) -> int:
@@ -43,7 +46,7 @@ def time_of(text: str, now: datetime) -> datetime:
 
     Raises JobFailed.
     """
-    if text == "now":
+    if text == NOW:
         return now
     if text[-1:] in _UNITS and text[:-1].isdecimal():
         try:
@@ -82,6 +85,11 @@ class TimeRange:
     def end(self) -> datetime:
         """The first moment after it."""
         return to_datetime(self.end_us)
+
+    def step_s(self, most: int) -> int:
+        """Return the length of a chart's steps, of which the range has at most so many: a round one, if possible."""
+        length_s = (self.end_us - self.start_us) / 1_000_000
+        return next((step for step in _STEPS_S if length_s / step <= most), -int(-length_s // most))
 
     def hours(self) -> range:
         """Return the hours, counted since the epoch, that the range touches."""

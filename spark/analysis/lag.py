@@ -59,6 +59,15 @@ def ages_at(held: DataFrame, moments: DataFrame, key: Sequence[str]) -> DataFram
     return filled.select("group", "topic", *key, age.alias("ageUs"))
 
 
+def over_time(held: DataFrame, start_us: int, step_us: int) -> DataFrame:
+    """Return the largest lag of each group in each step since `start_us`: `step` and `records`, over all topics."""
+    first = F.floor((F.greatest(F.col("fromUs"), F.lit(start_us)) - start_us) / step_us)
+    last = F.floor((F.greatest(F.col("untilUs") - 1, F.col("fromUs"), F.lit(start_us)) - start_us) / step_us)
+    steps = held.select("group", "topic", "records", F.explode(F.sequence(first, last)).alias("step"))
+    largest = steps.groupBy("group", "topic", "step").agg(F.max("records").alias("records"))
+    return largest.groupBy("group", "step").agg(F.sum("records").alias("records"))
+
+
 def episodes(held: DataFrame, bounds: Bounds, end_us: int) -> DataFrame:
     """Return when groups were behind: start, end, whether still so at `end_us`, peaks, and the area under the records.
 

@@ -43,6 +43,18 @@ class Objective:
         return 1 - self.target
 
 
+_DEFAULT_WINDOW_US = 30 * 86_400_000_000
+#: Objectives where no file is named.
+DEFAULT_OBJECTIVES = (
+    Objective("produce is quick", 0.99, 50_000, _DEFAULT_WINDOW_US, {"requestApiKeyName": ("PRODUCE",)}),
+    Objective("fetch is quick", 0.99, 100_000, _DEFAULT_WINDOW_US, {"requestApiKeyName": ("FETCH",)}),
+    Objective(
+        "nothing fails", 0.999, None, _DEFAULT_WINDOW_US, {},
+        ("MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS", "NOT_LEADER_OR_FOLLOWER"),
+    ),
+)  # fmt: skip
+
+
 def read_objectives(path: str) -> list[Objective]:
     """Return the objectives of a file. Raises JobFailed with the invalid key."""
     try:

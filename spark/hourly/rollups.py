@@ -207,6 +207,8 @@ class Rollups:
         self._root = root.rstrip("/")
         self._log = log
         self._hours = StoredHours(spark, self._root, tuple(TABLES))
+        #: Of a log that is listed once.
+        self._compared: dict[range, _Compared] = {}
 
     def outdated(self, hours: range) -> dict[int, list[InputFile]]:
         """Return, by hour, the input files that the stored rows do not include."""
@@ -313,6 +315,13 @@ class Rollups:
         )
 
     def _compare(self, hours: range) -> _Compared:
+        if not self._log.is_listed_once:
+            return self._look(hours)
+        if hours not in self._compared:
+            self._compared[hours] = self._look(hours)
+        return self._compared[hours]
+
+    def _look(self, hours: range) -> _Compared:
         stored = self._hours.read(hours)
         present = {dataset: self._log.files(dataset, hours) for dataset in ("requests", "gaps")}
         requests, gaps = (_by_hour(files) for files in present.values())

@@ -30,6 +30,9 @@ JOBS = {
 
 #: The job over the records of topics: it has options and an output of its own.
 EXPORT = "export"
+#: Every report in one session: the jobs that neither change the log or its tables nor write a load profile.
+ALL = "all"
+OF_ALL = tuple(name for name in JOBS if name not in ("rollup", "compact", "replay"))
 _MODULES = {**JOBS, EXPORT: "rotunda.spark.jobs.export"}
 
 

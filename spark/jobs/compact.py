@@ -93,7 +93,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grace", default="10m", metavar="TIME", help="how long after its end an hour is closed (10m)")
 
 
-JOB = Job("compact", __doc__ or "", answer, _add_options)
+JOB = Job("compact", __doc__ or "", answer, _add_options, changes_log=True)
 
 if __name__ == "__main__":
     sys.exit(main(JOB))

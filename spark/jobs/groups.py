@@ -10,12 +10,14 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from rotunda.spark.analysis.lag import Bounds, ages_at, episodes, spans
+from rotunda.spark.analysis.lag import Bounds, ages_at, episodes, over_time, spans
+from rotunda.spark.bounded import rows_of
 from rotunda.spark.job import Context, Job, main
 from rotunda.spark.options import length_us, positive
 from rotunda.spark.results.charts import Chart, Series
 from rotunda.spark.results.result import Result
 from rotunda.spark.results.text_table import cell, counted
+from rotunda.spark.time_range import TimeRange, to_datetime
 
 COLUMNS: Final = (
     "time", "group", "member", "event", "reason", "kind", "generation", "members", "durationUs", "topic", "records",
@@ -26,6 +28,10 @@ _ENDS: Final = ("stable", "empty")
 _US: Final = 1_000_000
 _LONGEST_CAUSE: Final = 200
 _BARS: Final = 12
+#: Lines of the chart over time, and the most steps of it.
+_LINES: Final = 6
+_STEPS: Final = 200
+_MINUTE_US: Final = 60 * _US
 #: Differences between reasons of one kind: ids of members. A client without a reason is left out.
 _PARTICULARS: Final = (
     ("; client reason: not provided", ""),
@@ -184,9 +190,8 @@ def answer(context: Context) -> Result:
         "groups": table, "causes": of_causes, "rebalances": found.drop("number").orderBy("group", "start"),
         "members": comings(events), "episodes": behind,
     }  # fmt: skip
-    return Result(
-        _headline(table, behind, has_lag=has_lag), tables, coverage, _chart(of_causes), facts, lacking=_LACKING
-    )
+    chart = _lag_chart(held, context.time_range, end_us) if has_lag else _chart(of_causes)
+    return Result(_headline(table, behind, has_lag=has_lag), tables, coverage, chart, facts, lacking=_LACKING)
 
 
 def _end_us(context: Context, rows: DataFrame) -> int:
@@ -216,6 +221,22 @@ def _headline(table: DataFrame, behind: DataFrame, *, has_lag: bool) -> str:
     elif has_lag:
         text += "; no group was behind for long"
     return text if has_lag else f"{text}; {_NO_LAG}"
+
+
+def _lag_chart(held: DataFrame, time_range: TimeRange, end_us: int) -> Chart:
+    """Return the lag of the groups with the largest one over time."""
+    step_us = time_range.step_s(_STEPS) * _US
+    start_us = time_range.start_us // step_us * step_us
+    steps = -(-(end_us - start_us) // step_us)
+    largest = over_time(held, start_us, step_us).cache()
+    peaks = largest.groupBy("group").agg(F.max("records").alias("peak")).orderBy(F.desc("peak"), "group").take(_LINES)
+    names = [row.group for row in peaks]
+    rows = rows_of(largest.where(F.col("group").isin(names)))
+    records = {(row.group, row.step): float(row.records) for row in rows}
+    form = "%m-%d %H:%M" if step_us % _MINUTE_US == 0 else "%H:%M:%S"
+    labels = [f"{to_datetime(start_us + step * step_us):{form}}" for step in range(steps)]
+    series = [Series(cell(name), [records.get((name, step)) for step in range(steps)]) for name in names]
+    return Chart("Unread records of groups", "lines", labels, series, "records")
 
 
 def _chart(of_causes: DataFrame) -> Chart:

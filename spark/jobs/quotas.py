@@ -57,8 +57,6 @@ LONGEST_S: Final = {REQUEST: 1.0, CONNECTION: 1.0}
 _US: Final = 1_000_000
 _US_OF_PERCENT: Final = 10_000
 _STEPS: Final = 60
-#: Lengths of a step of the timeline, in seconds.
-_STEP_S: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)
 
 
 def throttles(charges: DataFrame, bounds: Mapping[str, float], entity: Sequence[str]) -> DataFrame:
@@ -124,6 +122,10 @@ def timeline(seconds: DataFrame, entity: Sequence[str], step_s: int) -> DataFram
 _LACKING: Final = "charges of that time are partly missing"
 
 
+#: Quotas where none is named: bytes a second, and percent of one thread.
+_DEFAULT_BOUNDS: Final = {PRODUCE: 10_000_000.0, FETCH: 10_000_000.0, REQUEST: 100.0}
+
+
 def answer(context: Context) -> Result:
     """Return the clients that the quotas of the command line would have throttled in a range."""
     bounds = _bounds(context.options)
@@ -132,7 +134,7 @@ def answer(context: Context) -> Result:
     seconds = _seconds(context, bounds, by, entity).cache()
     coverage = context.rollups.coverage_of_rows(context.time_range)
     table = transform(seconds, entity).cache()
-    step_s = _step_s(context.time_range)
+    step_s = context.time_range.step_s(_STEPS)
     steps = timeline(seconds, entity, step_s)
     told = table.where(F.col("quota") != ANY)
     counted = told.agg(F.sum((F.col("secondsOver") > 0).cast("long")).alias("over"), F.count("*").alias("of")).first()
@@ -181,18 +183,11 @@ def _bounds(options: argparse.Namespace) -> dict[str, float]:
         CONNECTION: options.connections_per_second,
         MUTATION: options.mutations_per_second,
     }
-    bounds = {name: value for name, value in given.items() if value is not None}
-    if not bounds:
-        raise JobFailed("no quota is given: name one, such as --produce-bytes-per-second 1000000")
+    bounds = {name: value for name, value in given.items() if value is not None} or _DEFAULT_BOUNDS
     for name, value in bounds.items():
         if not 0 < value < float("inf"):
             raise JobFailed(f"the {name} quota must be greater than 0, not {value:g}")
     return bounds
-
-
-def _step_s(time_range: TimeRange) -> int:
-    length_s = (time_range.end_us - time_range.start_us) / _US
-    return next((step for step in _STEP_S if length_s / step <= _STEPS), int(length_s / _STEPS))
 
 
 def _chart(steps: DataFrame, time_range: TimeRange, step_s: int, quotas: Sequence[str]) -> Chart:

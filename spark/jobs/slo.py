@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from rotunda.spark.analysis.burn import MINUTE_US, SPANS_US, Count, Standing, burn_rate, standing
-from rotunda.spark.analysis.objectives import CHOSEN_BY, Objective, read_objectives
+from rotunda.spark.analysis.objectives import CHOSEN_BY, DEFAULT_OBJECTIVES, Objective, read_objectives
 from rotunda.spark.bounded import rows_of
 from rotunda.spark.job import Context, Job, main
 from rotunda.spark.log.request_log import is_one_of
@@ -218,7 +218,11 @@ def _chart(over_time: DataFrame, objectives: Sequence[Objective], time_range: Ti
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--objectives", type=read_objectives, required=True, metavar="FILE", help="TOML, as ops/objectives.toml"
+        "--objectives",
+        type=read_objectives,
+        default=DEFAULT_OBJECTIVES,
+        metavar="FILE",
+        help="TOML, as ops/objectives.toml (default: quick Produce and Fetch, and few errors)",
     )
 
 

@@ -144,10 +144,16 @@ def lasting(work: Callable[[], Answer]) -> Answer:
 
 
 class RequestLog:
-    """A request log below `root`, a path or URI that Spark can read."""
+    """A request log below `root`, a path or URI that Spark can read.
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    With `is_listed_once` the files of an hour are listed once: all frames and counts are of the same files, although
+    the recorder adds files meanwhile.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, *, is_listed_once: bool = False) -> None:
         self._spark = spark
+        self.is_listed_once = is_listed_once
+        self._listed: dict[str, dict[int, list[InputFile]]] = {}
         self._root = root.rstrip("/")
         self._storage = Storage(spark, self._root)
         if not self._storage.exists():
@@ -176,28 +182,48 @@ class RequestLog:
 
     def read(self, dataset: str, time_range: TimeRange, columns: Sequence[str]) -> DataFrame:
         """Return columns of the rows in a range; `date` and `hour` are columns too. Empty without the dataset."""
-        schema = SCHEMAS[dataset]
-        if not self.has(dataset):
-            return self._spark.createDataFrame([], schema).select(*columns)
-        rows = self._spark.read.schema(schema).parquet(self._path(dataset))
-        return rows.where(in_hours(time_range) & _in_range(time_range)).select(*columns)
+        files = self.files(dataset, time_range.hours())
+        return self._rows(dataset, files).where(in_hours(time_range) & _in_range(time_range)).select(*columns)
 
     def read_hours(
         self, dataset: str, hours: Sequence[int], columns: Sequence[str], time_range: TimeRange
     ) -> DataFrame:
         """Return columns of the rows in a range that lie in the directories of some hours since the epoch."""
-        rows = self._spark.read.schema(SCHEMAS[dataset]).parquet(self._path(dataset))
-        return rows.where(is_one_of(hours) & _in_range(time_range)).select(*columns)
+        wanted = set(hours)
+        files = [file for file in self.files(dataset, time_range.hours()) if file.hour in wanted]
+        return self._rows(dataset, files).where(is_one_of(hours) & _in_range(time_range)).select(*columns)
 
     def read_files(self, dataset: str, files: Sequence[InputFile], columns: Sequence[str]) -> DataFrame:
         """Return columns of all rows of some files."""
+        return self._rows(dataset, files).select(*columns)
+
+    def _rows(self, dataset: str, files: Sequence[InputFile]) -> DataFrame:
+        if not files:
+            return self._spark.createDataFrame([], SCHEMAS[dataset])
         root = self._path(dataset)
         paths = [f"{root}/{directory_of(file.hour)}/{file.name}" for file in files]
-        rows = self._spark.read.schema(SCHEMAS[dataset]).option("basePath", root).parquet(*paths)
-        return rows.select(*columns)
+        return self._spark.read.schema(SCHEMAS[dataset]).option("basePath", root).parquet(*paths)
 
     def files(self, dataset: str, hours: range | None = None) -> list[InputFile]:
         """Return the finished files of a dataset, or of some hours of it, in order."""
+        if hours is None or not self.is_listed_once:
+            return self._list(dataset, hours)
+        listed = self._listed.setdefault(dataset, {})
+        if missing := [hour for hour in hours if hour not in listed]:
+            listed |= {hour: [] for hour in missing}
+            for file in self._list(dataset, range(missing[0], missing[-1] + 1)):
+                if file.hour in missing:
+                    listed[file.hour].append(file)
+        return [file for hour in hours for file in listed[hour]]
+
+    def end_us(self, time_range: TimeRange) -> int:
+        """Return the time of the newest row of requests in a range, its start if there is none."""
+        files = self.files("requests", time_range.hours())
+        last = [file for file in files if file.hour == files[-1].hour]
+        row = self.read_files("requests", last, ["time"]).agg(F.max(F.unix_micros("time")).alias("us")).first()
+        return time_range.start_us if row is None or row.us is None else int(row.us)
+
+    def _list(self, dataset: str, hours: range | None) -> list[InputFile]:
         if not self.has(dataset):
             return []
         found = self._storage.find(f"{dataset}/v={FORMAT_VERSION}/date=*/hour=*/*.parquet", dates_of(hours))

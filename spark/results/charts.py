@@ -34,7 +34,8 @@ __all__ = ["Chart", "Series", "to_html", "to_svg"]
 _HEIGHT = 300
 _RIGHT, _BOTTOM, _GAP = 14, 26, 8
 _ROW, _THICKNESS = 28, 18
-_LONGEST_LABEL = 210
+#: Nearly half of the width: a group with the cause of its rebalance.
+_LONGEST_LABEL = 330
 #: Bars are horizontal when their labels would not fit below them, unless there are more than this.
 _MOST_ROWS = 30
 #: Most hints: narrower ones would be too small for a pointer.

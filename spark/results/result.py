@@ -17,7 +17,8 @@ class Result:
     """A result: a headline of one sentence, tables by name (the first is printed), perhaps a chart.
 
     `coverage` is the log's coverage of the range. `facts` are single numbers for the summary. `lacking` describes the
-    result's limits in hours whose rows retention has deleted; empty if the hourly tables suffice.
+    result's limits in hours whose rows retention has deleted; empty if the hourly tables suffice. `unwritten` is about
+    requests that are not on disk yet.
     """
 
     headline: str
@@ -26,11 +27,11 @@ class Result:
     chart: Chart | None = None
     facts: dict[str, object] = field(default_factory=dict)
     lacking: str = ""
+    unwritten: str = ""
 
     @property
     def certainty(self) -> str:
-        """The effect of sampling, gaps and deleted rows on the result, as a sentence."""
+        """The effect of sampling, gaps, deleted and unwritten rows on the result, as a sentence."""
         deleted = self.coverage.deleted.sentence(self.lacking)
-        if not deleted:
-            return self.coverage.certainty
-        return deleted if self.coverage.is_complete else f"{self.coverage.certainty}; {deleted}"
+        counted = self.coverage.certainty if not deleted or not self.coverage.is_complete else ""
+        return "; ".join(filter(None, (counted, deleted, self.unwritten)))

@@ -255,6 +255,11 @@ def test_what_a_group_has_not_read_does_not_age_beyond_the_log(spark: SparkSessi
     row = {"group": "late", "handler": 0, "event": "lag", "topic": "t", "records": 10, "durationUs": 50_000_000}
     write(tmp_path, "groups", [row | {"time": at(0)}])
     write(tmp_path, "requests", [request(at(100_000))])
-    (episode,) = report(spark, tmp_path).tables["episodes"].collect()
+    found = report(spark, tmp_path)
+    (episode,) = found.tables["episodes"].collect()
     assert episode.goesOn
     assert (episode.lengthS, episode.peakAgeS) == (pytest.approx(90, abs=0.01), pytest.approx(150, abs=0.01))
+    # The lag over time, in steps of 5 s up to the end of the log.
+    assert found.chart is not None
+    assert found.chart.labels[:2] == [f"{at(0):%H:%M:%S}", f"{at(5000):%H:%M:%S}"]
+    assert [(each.name, list(each.values)) for each in found.chart.series] == [("late", [10.0] * 21)]

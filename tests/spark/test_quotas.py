@@ -274,12 +274,11 @@ def test_samples_from_before_the_range_count(spark: SparkSession, tmp_path: Path
     assert len(found.headline) < 300
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"), [([], "no quota is given"), (["--fetch-bytes-per-second=0"], "greater than 0")]
-)
-def test_a_quota_that_makes_no_sense_is_refused(
-    spark: SparkSession, tmp_path: Path, words: list[str], complaint: str
+def test_without_options_there_are_default_quotas_and_an_invalid_one_is_rejected(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     write(tmp_path, "requests", [request(START)])
-    with pytest.raises(JobFailed, match=complaint):
-        report(spark, tmp_path, "2026-03-01T10:00", "2026-03-01T11:00", *words)
+    asked = "2026-03-01T10:00", "2026-03-01T11:00"
+    assert report(spark, tmp_path, *asked).facts["bounds"] == {"produce": 1e7, "fetch": 1e7, "request": 100.0}
+    with pytest.raises(JobFailed, match="greater than 0"):
+        report(spark, tmp_path, *asked, "--fetch-bytes-per-second=0")

@@ -30,6 +30,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if parsed.name is None:
         jobs = import_module("rotunda.spark.jobs")
         rows = [(name, jobs.question_of(jobs.source_of(name))) for name in (*jobs.JOBS, jobs.EXPORT)]
+        rows.append((jobs.ALL, f"Runs {', '.join(jobs.OF_ALL)} in one Spark session."))
         print("\n".join(aligned(("REPORT", "QUESTION"), rows)))
         return 0
     if find_spec("pyspark") is None:
@@ -49,7 +50,8 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if given.input is None or given.output is None:
         data_dir = _data_dir(given, environment)
         given.input = given.input or str(data_dir / DIRECTORY)
-        given.output = given.output or str(data_dir / REPORTS / parsed.name)
+        is_all = parsed.name == import_module("rotunda.spark.jobs").ALL
+        given.output = given.output or str(data_dir / REPORTS / ("" if is_all else parsed.name))
         given.rollups = given.rollups or str(data_dir / ROLLUPS)
     if given.rollups is not None:
         rest += ["--rollups", given.rollups]
