@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.staticfiles import StaticFiles
 
 from rotunda.web.http.access import Access
 from rotunda.web.http.guards import Guard
 from rotunda.web.http.listening_socket import is_exhausted
+from rotunda.web.pages import missing_page
 from rotunda.web.routes import create_router
 
 if TYPE_CHECKING:
@@ -40,8 +41,17 @@ def create_app(sources: Sources, watch: Watch, room: Room) -> App:
     application.include_router(create_router(sources, watch))
     application.mount("/static", StaticFiles(directory=STATIC), name="static")
     application.add_exception_handler(OSError, partial(_on_failure, room))
+    application.add_exception_handler(404, _on_missing)
     access = Access(sources.admission)
     return Guard(application, sources.allowed_hosts, sources.any_address, access, room.note_stranger)
+
+
+async def _on_missing(request: Request, failure: Exception) -> Response:
+    """Respond with a page to browsers, with a line to others."""
+    del failure
+    if "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(missing_page(request.url.path), status_code=404)
+    return PlainTextResponse("not found\n", status_code=404)
 
 
 async def _on_failure(room: Room, _: Request, failure: Exception) -> Response:

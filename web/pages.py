@@ -35,9 +35,16 @@ def page(screen: Screen, facts: BrokerFacts) -> str:
     )
 
 
-def _link(screen: Screen, current: Screen) -> str:
+def missing_page(path: str) -> str:
+    """Return the HTML of a path that does not exist. Its links are relative, as a proxy may add a prefix."""
+    root = "../" * (path.count("/") - 1) or "./"
+    navigation = "".join(_link(each, root=root) for each in SCREENS)
+    return _template("missing.html").substitute(path=escape(path), root=root, navigation=navigation)
+
+
+def _link(screen: Screen, current: Screen | None = None, root: str = "") -> str:
     mark = ' aria-current="page"' if screen is current else ""
-    return f'<li><a href="{screen.path}"{mark}>{escape(screen.title)}</a></li>'
+    return f'<li><a href="{root}{screen.path}"{mark}>{escape(screen.title)}</a></li>'
 
 
 def _equivalents(screen: Screen, facts: BrokerFacts) -> str:

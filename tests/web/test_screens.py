@@ -261,16 +261,19 @@ def test_two_rows_that_look_the_same_are_two_rows(watched: Watched):
 def test_a_long_wait_does_not_hide_where_the_time_of_others_goes(watched: Watched):
     """Row 22: a fetch's wait for data is no slowness."""
     page = watched.open("overview")
-    widths = page.evaluate(
+    drawn = page.evaluate(
         """async () => {
-            const { bar, longestWork } = await import('/static/phases.js');
-            const [fetch, produce] = [[100, 100, 500000, 100, 100], [100, 100, 0, 100, 100]];
-            const longest = longestWork([fetch, produce]);
-            return [fetch, produce].map((each) => [...bar(each, longest).querySelectorAll('rect')]
-                .reduce((sum, part) => sum + Number(part.getAttribute('width')), 0));
+            const { bar, scaleOf } = await import('/static/phases.js');
+            const both = [[100, 100, 500000, 100, 100], [100, 100, 0, 100, 100]];
+            const width = (part) => Number(part.getAttribute('width'));
+            return both.map((each) => bar(each, scaleOf(both))).map((each) => ({
+                widths: [...each.querySelectorAll('rect')].map(width), cuts: each.querySelectorAll('.cut').length }));
         }"""
     )
-    assert widths == [pytest.approx(1000), pytest.approx(1000)]
+    fetch, produce = drawn
+    assert sum(fetch["widths"]) == pytest.approx(1000)
+    assert fetch["widths"][:2] == produce["widths"][:2], "one scale"
+    assert (fetch["cuts"], produce["cuts"]) == (1, 0)
 
 
 def test_it_pauses_and_goes_on(watched: Watched):

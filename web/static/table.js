@@ -5,8 +5,8 @@ const MOST_ROWS = 500;
 
 export class Table {
   // columns: {name, title, value(row) to sort by, show(row) -> text or element, number, class, help,
-  // wide, medium: not on small screens, not on those of telephones}
-  constructor(holder, { caption, columns, sort, descending = false, key, empty, select }) {
+  // wide, medium: not on small screens, not on those of telephones}; stacks: on telephones the cells of a row wrap
+  constructor(holder, { caption, columns, sort, descending = false, key, empty, select, stacks = false }) {
     this.columns = columns;
     this.key = key;
     this.empty = empty;
@@ -21,7 +21,7 @@ export class Table {
       h("button", { type: "button", onclick: () => this.sortBy(column) }, column.title)));
     this.body = h("tbody");
     this.note = h("div", { class: "empty" });
-    this.table = h("table", null, h("caption", null, caption, this.count), h("thead", null, h("tr", null, this.headers)), this.body);
+    this.table = h("table", { class: stacks ? "stacks" : null }, h("caption", null, caption, this.count), h("thead", null, h("tr", null, this.headers)), this.body);
     (typeof holder === "string" ? document.getElementById(holder) : holder).append(this.table, this.note);
     this.mark();
   }
@@ -38,6 +38,10 @@ export class Table {
       if (column === this.sorted) this.headers[index].setAttribute("aria-sort", this.descending ? "descending" : "ascending");
       else this.headers[index].removeAttribute("aria-sort");
     });
+  }
+
+  entitle(name, title) {
+    this.headers[this.columns.findIndex((column) => column.name === name)].firstChild.textContent = title;
   }
 
   update(rows) {
@@ -87,7 +91,7 @@ export class Table {
         if (open) old.firstElementChild.setAttribute("aria-expanded", open);
         return;
       }
-      const cell = h("td", { class: classes(column, row) }, shown);
+      const cell = h("td", { class: classes(column, row), "data-title": column.title }, shown);
       if (old) old.replaceWith(cell);
       else element.append(cell);
     });

@@ -1,3 +1,4 @@
+import { addressOf, onOpened, opened, toggle } from "../address.js";
 import { h, plain, put, svg } from "../dom.js";
 import { clock, number, span } from "../format.js";
 import { follow, redraw } from "../live.js";
@@ -5,7 +6,6 @@ import { Table } from "../table.js";
 import { tiles } from "../tiles.js";
 
 let now = 0;
-let selected = null;
 const panel = document.getElementById("members-panel");
 const assigned = (member) => (member.partitions === null ? "not readable" : Object.entries(member.partitions).map(([topic, all]) => `${topic}: ${all.join(", ")}`).join("; "));
 
@@ -15,7 +15,7 @@ const groups = new Table("groups", {
   sort: "lag", descending: true,
   empty: "No group.",
   columns: [
-    { name: "id", title: "Group", value: (row) => row.id, show: (row) => h("button", { class: "link", type: "button", "aria-expanded": String(row.id === selected), onclick: () => choose(row.id) }, row.id) },
+    { name: "id", title: "Group", value: (row) => row.id, show: (row) => h("button", { class: "link", type: "button", "aria-expanded": String(row.id === opened()), onclick: () => toggle(row.id) }, row.id) },
     { name: "kind", title: "Type", class: "tight", medium: true, value: (row) => row.kind, show: (row) => row.kind },
     { name: "state", title: "State", class: "tight", value: (row) => row.state, show: (row) => h("span", { class: /stable/i.test(row.state) ? null : "warn" }, row.state) },
     { name: "members", title: "members", number: true, medium: true, value: (row) => row.members.length, show: (row) => number(row.members.length) },
@@ -46,7 +46,7 @@ const offsets = new Table("offsets", {
   key: (row) => `${row.topic}/${row.partition}`,
   sort: "lag", descending: true, empty: "No committed offsets.",
   columns: [
-    { name: "topic", title: "Topic", value: (row) => row.topic, show: (row) => row.topic },
+    { name: "topic", title: "Topic", value: (row) => row.topic, show: (row) => h("a", { href: `topics${addressOf(row.topic)}` }, row.topic) },
     { name: "partition", title: "partition", number: true, value: (row) => row.partition, show: (row) => number(row.partition) },
     { name: "offset", title: "committed", number: true, medium: true, value: (row) => row.offset, show: (row) => number(row.offset) },
     { name: "end", title: "end", number: true, medium: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
@@ -61,7 +61,7 @@ const shares = new Table("shares", {
   key: (row) => `${row.topic}/${row.partition}`,
   sort: "lag", descending: true, empty: "Nothing read yet.",
   columns: [
-    { name: "topic", title: "Topic", value: (row) => row.topic, show: (row) => row.topic },
+    { name: "topic", title: "Topic", value: (row) => row.topic, show: (row) => h("a", { href: `topics${addressOf(row.topic)}` }, row.topic) },
     { name: "partition", title: "partition", number: true, value: (row) => row.partition, show: (row) => number(row.partition) },
     { name: "start", title: "start", number: true, medium: true, value: (row) => row.start_offset, show: (row) => number(row.start_offset) },
     { name: "end", title: "end of window", number: true, medium: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
@@ -97,11 +97,7 @@ function heartbeat(row) {
   return h("span", { class: row.silent_s > row.session_left_s ? "warn" : null }, row.silent_s === null ? "–" : `${span(row.silent_s)} ago`);
 }
 
-function choose(id) {
-  selected = selected === id ? null : id;
-  groups.selected = selected;
-  redraw();
-}
+onOpened(redraw);
 
 // A colour and a shape for each kind of event; simultaneous events are stacked.
 const KINDS = {
@@ -146,9 +142,14 @@ function timeline(found) {
 
 follow((facts) => {
   now = facts.time_ms;
+  const selected = opened();
+  groups.selected = selected;
   groups.update(facts.groups);
   const shown = facts.groups.find((group) => group.id === selected);
-  panel.hidden = !shown;
+  panel.hidden = !selected;
+  document.title = `${selected ? `${plain(selected)} · ` : ""}Groups · Rotunda`;
+  document.getElementById("group-parts").hidden = !shown;
+  put("group-missing", selected && !shown ? `There is no group ${selected}.` : "");
   if (shown) {
     members.table.caption.firstChild.textContent = plain(`Members of ${shown.id}`);
     members.update(shown.members);

@@ -11,7 +11,7 @@ const name = (row) => (row.role === "processor" || row.role === "handler" ? `${r
 
 const processes = new Table("processes", {
   caption: "Processes",
-  key: name,
+  key: name, stacks: true,
   empty: "",
   columns: [
     { name: "name", title: "Process", class: "tight", value: name, show: name },

@@ -40,7 +40,7 @@ const partitions = new Table("partitions", {
     { name: "stable", title: "stable offset", number: true, medium: true, value: (row) => row.stable_offset, show: (row) => number(row.stable_offset) },
     { name: "end", title: "end offset", number: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
     { name: "size", title: "on disk", number: true, value: (row) => row.size_bytes, show: (row) => bytes(row.size_bytes) },
-    { name: "state", title: "State", class: "tight", value: (row) => String(row.is_open), show: (row) => (row.is_open ? "open" : h("span", { class: "warn" }, "not open")) },
+    { name: "state", title: "State", class: "tight", medium: true, value: (row) => String(row.is_open), show: (row) => (row.is_open ? "open" : h("span", { class: "warn" }, "not open")) },
   ],
 });
 
