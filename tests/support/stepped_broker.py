@@ -13,6 +13,7 @@ import sys
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -131,6 +132,15 @@ class Client:
         return self.send(PRODUCE, version, produce_body(parts, acks))
 
 
+def close_nameless(directory: Path) -> None:
+    """Close unnamed files of a directory, which a target that died while it probed the disk has left open."""
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            path = str(each.readlink())
+            if path.startswith(f"{directory}/#") and path.endswith(" (deleted)"):
+                os.close(int(each.name))
+
+
 class SteppedBroker:
     """Targets 0..handlers-1 and the controller after them; none of them moves by itself."""
 
@@ -231,6 +241,7 @@ class SteppedBroker:
                     segment.close()
                 log._segment.close()
             manager.metadata.close()
+        close_nameless(self.config.data_dir)
         if index == self.context.handlers and self._active is not None:
             self._active.controller.close()
             self._active = None
