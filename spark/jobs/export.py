@@ -61,8 +61,14 @@ def bounds_of(text: str) -> dict[int, Bounds]:
         raise JobFailed(f"{text[:40]!r} are not offsets; write PARTITION:START:END,…") from None
 
 
-def export(spark: SparkSession, topic: str, data_dir: Path, output: str, given: Mapping[int, Bounds]) -> list[str]:
-    """Export the new records of a topic and return lines about them. Raises JobFailed."""
+def export(
+    spark: SparkSession, topic: str, data_dir: Path, output: str, given: Mapping[int, Bounds], columns: str = ""
+) -> list[str]:
+    """Export the new records of a topic and return lines about them; `columns` are fields of JSON values.
+
+    Raises JobFailed.
+    """
+    _check_columns(spark, columns)
     storage = Storage(spark, output)
     if not storage.renames_at_once:
         raise JobFailed(
@@ -72,11 +78,14 @@ def export(spark: SparkSession, topic: str, data_dir: Path, output: str, given: 
     with exclusive(storage, "export"):
         exports = Exports(storage)
         last = exports.last()
+        if last.run and columns not in ("", last.columns):
+            raise JobFailed(f"{output} has the columns {last.columns or '(none)'}; use another --output for others")
+        columns = last.columns or columns
         for attempt in range(_ATTEMPTS):
             exports.begin()
             try:
                 plan = _plan(open_topic(data_dir, topic, given), last, output)
-                records = _write(spark, plan.spans, exports.staged) if plan.spans else 0
+                records = _write(spark, plan.spans, columns, exports.staged) if plan.spans else 0
             except Exception as error:
                 unreadable = _UNREADABLE.search(str(error))
                 if unreadable is not None:
@@ -88,7 +97,7 @@ def export(spark: SparkSession, topic: str, data_dir: Path, output: str, given: 
                 break
         if not plan.spans:
             return [f"no new records of {topic} since run {last.run} in {exports.records}"]
-        run = Exported(last.run + 1, plan.log.topic_id, plan.end)
+        run = Exported(last.run + 1, plan.log.topic_id, plan.end, columns)
         exports.commit(run.run, run.to_json(topic, plan.start, records))
     return _report(plan, run.run, records, exports.records)
 
@@ -103,7 +112,22 @@ def _plan(log: TopicLog, last: Exported, output: str) -> _Plan:
     return _Plan(log, start, [span for each in log.partitions for span in each.spans(start[each.partition])])
 
 
-def _write(spark: SparkSession, spans: Sequence[Span], staged: str) -> int:
+def _check_columns(spark: SparkSession, columns: str) -> None:
+    """Raise JobFailed for an invalid schema, or one with names of a record's own columns."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - complaints need not wait for pyspark
+
+    from rotunda.spark.topics.record_batches import SCHEMA  # noqa: PLC0415
+
+    try:
+        names = spark.createDataFrame([], columns).columns if columns else []
+    except PySparkException as error:
+        raise JobFailed(f"invalid --columns {columns!r}: write NAME TYPE, …, such as id bigint, name string") from error
+    own = {*spark.createDataFrame([], SCHEMA).columns, "run"}
+    if taken := [name for name in names if name.lower() in own]:
+        raise JobFailed(f"invalid --columns {columns!r}: {taken[0]} is a column of every record")
+
+
+def _write(spark: SparkSession, spans: Sequence[Span], columns: str, staged: str) -> int:
     """Write the records of spans, one task for each, and return their number."""
     from pyspark.sql import Observation  # noqa: PLC0415 - complaints need not wait for pyspark
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
@@ -113,6 +137,9 @@ def _write(spark: SparkSession, spans: Sequence[Span], staged: str) -> int:
     numbers = spark.range(0, len(spans), 1, len(spans))
     observed = Observation()
     records = numbers.mapInArrow(partial(read_spans, spans), SCHEMA).observe(observed, F.count("*").alias("records"))
+    if columns:
+        fields = F.from_json(F.col("value").cast("string"), columns)
+        records = records.select("*", fields.alias("_fields")).select(*records.columns, "_fields.*")
     with configured(spark, _WRITTEN_WITH):
         records.write.mode("overwrite").option("compression", "zstd").partitionBy("partition").parquet(staged)
     return int(observed.get["records"])
@@ -140,6 +167,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PARTITION:START:END,...",
         help="log start offset and high watermark of partitions (default: the broker's, or of its last checkpoint)",
     )
+    parser.add_argument(
+        "--columns", default="", metavar="NAME TYPE,...", help="fields of JSON values as columns (default: none)"
+    )
     parser.add_argument("--master", metavar="URL", help="Spark master (default: that of spark-submit)")
     return parser
 
@@ -150,7 +180,7 @@ def _run(arguments: Sequence[str]) -> None:
         raise JobFailed("PyArrow and pandas are not installed; install them with: pip install 'rotunda-broker[spark]'")
     output = options.output or f"{options.input.rstrip('/')}/exports/{options.topic}"
     with session("export", options.master) as spark, progress(spark, "export"):
-        said = export(spark, options.topic, Path(options.input), output, options.offsets)
+        said = export(spark, options.topic, Path(options.input), output, options.offsets, options.columns)
     print("\n".join(said))
 
 

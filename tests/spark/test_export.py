@@ -118,6 +118,23 @@ def test_of_transactions_only_decided_and_committed_records_are_exported(
     assert topic.rows()[3:] == [(b"late",), (b"behind",)]
 
 
+def test_fields_of_json_values_are_columns_in_every_run(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = Topic(broker, "json", tmp_path / "out", partitions=1)
+    where = topic.name, broker.data_dir, str(topic.output)
+    for columns in ("value string", "nonsense"):
+        with pytest.raises(JobFailed, match="invalid --columns"):
+            export(spark, *where, {}, columns)
+    topic.send([b'{"id": 1, "name": "a", "more": []}', b"no JSON"])
+    export(spark, *where, topic.bounds(), "id bigint, name string")
+    topic.send([b'{"id": 2}'])
+    topic.export(spark)
+    assert topic.rows("id, name") == [(1, "a"), (None, None), (2, None)]
+    with pytest.raises(JobFailed, match="has the columns id bigint, name string"):
+        export(spark, *where, {}, "id int")
+
+
 def transactional(broker: BrokerProcess, name: str) -> Producer:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
     producer.init_transactions(deadline_s())
