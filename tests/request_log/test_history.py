@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from rotunda.broker.ipc.listener_table import ListenerEntry
 from rotunda.broker.request_log.columns import DATASETS
-from rotunda.broker.request_log.history.hour_files import DAMAGED, newest
+from rotunda.broker.request_log.history.hour_files import DAMAGED, HourFiles, newest
 from rotunda.broker.request_log.history.largest import MOST_NAMES, OTHERS
 from rotunda.broker.request_log.history.minutes import MOST_EVENTS
 from rotunda.broker.request_log.part_files import HOUR_US, apply_retention, hour_path
@@ -19,6 +20,7 @@ from rotunda.shm.rings.recorder_rings import Retention
 from rotunda.shm.storage import StorageReading, StorageState
 from rotunda.shm.tables.partitions import STATE_OPEN
 from rotunda.shm.tables.process_slots import HANDLER
+from tests.support.feeds import random_seed
 from tests.support.history_bench import MINUTE_MS, HistoryBench
 from tests.support.recorder_bench import CLIENT, WALL_MS, client_text, rows_of
 from tests.support.roles_bench import RING_BYTES
@@ -287,3 +289,31 @@ def test_a_range_has_its_events(bench: HistoryBench) -> None:
     found = HistoryReader(bench.root).read(WALL_MS, WALL_MS + MINUTE_MS)["events"]
     assert found == [{"time_ms": WALL_MS + 1_000, "name": "rebalance", "detail": "billing: a member joined"}]
     assert HistoryReader(bench.root).read(WALL_MS + 2_000, WALL_MS + MINUTE_MS)["events"] == []
+
+
+def test_a_day_with_the_most_names_is_at_most_5_mb(tmp_path: Path) -> None:
+    seed = random_seed()
+    rng = random.Random(seed)
+    names = {"api": 24, "error": 11, "client": 11, "topic": 11, "group": 11, "role": 8, "throttle": 4, "broker": 1}
+    columns = [column for column in DATASETS["history"].columns if column.nullable and column.kind != "string"]
+    of_kind = {
+        "api": [each for each in columns if each.name.endswith("Us") and each.name[0] in "qlrst"][-18:] + columns[:4],
+        **dict.fromkeys(("error", "throttle"), columns[:1]),
+        **dict.fromkeys(("client", "topic", "group"), columns[:5]),
+        "role": columns[7:11],
+        "broker": columns[:4] + columns[11:18],
+    }
+    files = HourFiles(tmp_path)
+    for minute in range(60):
+        for kind, count in names.items():
+            for number in range(count):
+                values = {
+                    each.name: rng.random() if each.kind == "double" else rng.randrange(1_000_000)
+                    for each in of_kind[kind]
+                }
+                time_us = HOUR * HOUR_US + minute * 60_000_000
+                files.add({"time": time_us, "kind": kind, "name": f"{kind} of name {number}", **values})
+    files.save()
+    path = newest(hour_path(tmp_path, "history", HOUR))
+    assert path is not None
+    assert path.stat().st_size * 24 <= 5_000_000, seed
