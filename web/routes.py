@@ -44,6 +44,7 @@ _EVENTS: _Responses = {
 }
 _NOT_READY: _Responses = {503: {"description": "Not ready, with a reason a line.", "content": {"text/plain": {}}}}
 _NO_REPORT: _Responses = {404: {"description": "There is none, with the reason.", "content": {"text/plain": {}}}}
+_UNREADABLE: _Responses = {503: {"description": "The log cannot be read.", "content": {"text/plain": {}}}}
 _SVG: _Responses = {200: {"description": "The chart.", "content": {"image/svg+xml": {}}}}
 #: A name that cannot lead outside the directory of results.
 JobName = Annotated[str, Path(pattern="^[a-z][a-z0-9_-]{0,31}$")]
@@ -160,6 +161,15 @@ def _add_history(router: APIRouter, sources: Sources) -> None:
     def history(from_ms: TimeMs, minutes: Minutes) -> Response:
         """Return the aggregates of a range, at most a year: by kind, name and column a value for each point."""
         found = sources.history(from_ms, from_ms + minutes * _MINUTE_MS)
+        return Response(json.dumps(found, separators=(",", ":")), media_type=_JSON)
+
+    @router.get("/history/requests.json", response_model=list[dict[str, Any]], responses=_UNREADABLE)
+    def requests(from_ms: TimeMs) -> Response:
+        """Return the slowest requests of a minute as the request log has them, or else its latest."""
+        try:
+            found = sources.requests_of(from_ms)
+        except OSError as error:
+            return PlainTextResponse(f"{error}\n", status_code=503)
         return Response(json.dumps(found, separators=(",", ":")), media_type=_JSON)
 
 

@@ -148,8 +148,9 @@ class Sources:
 
     `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory of the Spark
     jobs' results, `jobs` the facts of each by name. `history` returns the series of a range, from and to a Unix time in
-    ms. `tls`, which returns the context for new connections, enables HTTPS. `topic_settings` returns the settings of a
-    topic, None for an unknown one. `records` is None if the page shows no records.
+    ms; `requests_of` the requests of the minute from such a time on, or it raises OSError. `tls`, which returns the
+    context for new connections, enables HTTPS. `topic_settings` returns the settings of a topic, None for an unknown
+    one. `records` is None if the page shows no records.
     """
 
     facts: BrokerFacts
@@ -164,6 +165,7 @@ class Sources:
     reports: Path
     jobs: Mapping[str, JobFacts]
     history: Callable[[int, int], dict[str, Any]]
+    requests_of: Callable[[int], list[dict[str, Any]]]
     admission: Admission = OPEN
     records: ReadRecords | None = None
     tls: Callable[[], SSLContext] | None = None

@@ -6,10 +6,14 @@ several minutes are added up, or the highest is returned, by the column.
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +39,10 @@ MOST_POINTS: Final = 366
 #: Names with series of their own, by kind, and those that are kept apart until the largest are known.
 MOST_NAMES: Final = 6
 _MOST_CANDIDATES: Final = 200
+
+#: Most requests of a minute, and the time limit for reading them.
+MOST_REQUESTS: Final = 50
+_READ_S: Final = 30
 
 #: Most events of a range, the latest.
 MOST_EVENTS: Final = 500
@@ -102,6 +110,22 @@ class HistoryReader:
             "unreadable_hours": unreadable,
         }
 
+    def requests(self, from_ms: int) -> list[dict[str, Any]]:
+        """Return the slow requests of a minute from the request log, slowest first; without one its latest requests.
+
+        Read by a command: those files have no checksum, and a damaged one must not end the page.
+        """
+        if not hour_path(self._root, "requests", from_ms * 1000 // HOUR_US).is_dir():
+            return []
+        since, until = (
+            datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+            for ms in (from_ms, from_ms + _MINUTE_MS)
+        )
+        command = [sys.executable, "-m", "rotunda", "requests", "--data-dir", str(self._root.parent), "--json"]
+        command += ["--since", since, "--until", until, "--limit", str(MOST_REQUESTS)]
+        with self._one:
+            return _rows_of([*command, "--slow"]) or _rows_of(command)
+
     def _batches(self, hour: int) -> list[RecordBatch]:
         directory = hour_path(self._root, HISTORY, hour)
         while True:
@@ -119,6 +143,16 @@ class HistoryReader:
         if path not in self._warned:
             self._warned.add(path)
             logger.warning("the history of an hour cannot be shown: %s", error)
+
+
+def _rows_of(command: list[str]) -> list[dict[str, Any]]:
+    """Return the rows that a command prints as JSON. Raises OSError if it fails or needs too long."""
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_READ_S, check=True)
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+    except (subprocess.SubprocessError, ValueError) as error:
+        raise OSError(f"cannot read the requests of the minute: {error}") from None
+    return rows
 
 
 def _step_ms(range_ms: int) -> int:

@@ -13,7 +13,7 @@ import select
 import sqlite3
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rotunda.broker import native
 from rotunda.broker.clock import SystemClock
@@ -157,7 +157,7 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
     config = context.config
     refresh = _refresh(context, metadata)
     names, topics = _names(context), _topics(context, metadata, refresh)
-    clock = SystemClock()
+    clock, history = SystemClock(), _history(config.data_dir / DIRECTORY)
     return Sources(
         facts=_facts(context, installed_version()),
         deprecated_up_to=DEPRECATED_UP_TO,
@@ -178,12 +178,13 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
         disk=config.data_dir,
         reports=config.data_dir / REPORTS,
         jobs=report_jobs(),
-        history=_history(config.data_dir / DIRECTORY),
+        history=lambda from_ms, to_ms: history().read(from_ms, to_ms),
+        requests_of=lambda from_ms: history().requests(from_ms),
     )
 
 
-def _history(root: Path) -> Callable[[int, int], dict[str, Any]]:
-    """Return the function that reads the history; numpy and Arrow are loaded with its first call."""
+def _history(root: Path) -> Callable[[], HistoryReader]:
+    """Return a function that returns the reader of the history; numpy and Arrow are loaded with its first call."""
 
     @cache
     def reader() -> HistoryReader:
@@ -191,7 +192,7 @@ def _history(root: Path) -> Callable[[int, int], dict[str, Any]]:
 
         return HistoryReader(root)
 
-    return lambda from_ms, to_ms: reader().read(from_ms, to_ms)
+    return reader
 
 
 def _facts(context: ProcessContext, version: str) -> BrokerFacts:

@@ -123,6 +123,8 @@ def test_of_many_files_the_slowest_and_the_latest_are_found(tmp_path: Path) -> N
     assert [row["totalTimeUs"] for row in json.loads(command(*arguments, "--slow").stdout)] == [100, 90, 80, 8]
     # In order of arrival, the newest last.
     assert [row["totalTimeUs"] for row in json.loads(command(*arguments).stdout)] == [8, 1, 2, 100]
+    before = command(*arguments, "--until", "2024-05-31T18:00:00.000010")
+    assert [row["totalTimeUs"] for row in json.loads(before.stdout)] == [5, 90, 7]
 
 
 def _some(kind: pa.DataType) -> object:

@@ -65,6 +65,7 @@ def test_a_night_has_charts_with_one_cursor_events_and_minutes(watched: Watched,
     expect(page.locator("#minute-command")).to_have_text(
         "rotunda requests --since 2026-03-01T10:30:00 --until 2026-03-01T10:31:00"
     )
+    expect(page.locator("#minute-requests")).to_contain_text("No request of this minute")
     page.mouse.move(x, box["y"] + 60)
     page.mouse.down()
     page.mouse.move(x + 60, box["y"] + 60)

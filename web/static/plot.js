@@ -41,6 +41,8 @@ export class Plots {
   }
 
   update(range, events) {
+    // Another point would be under the cursor.
+    if (this.range?.from_ms !== range.from_ms || this.range.step_ms !== range.step_ms) this.at = null;
     this.range = range;
     this.events = events;
     this.draw();

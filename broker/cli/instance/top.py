@@ -101,6 +101,7 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
         reports=Path(record.data_dir),
         jobs={},
         history=lambda *_: {},
+        requests_of=lambda _: [],
     )
     return sources, Reader(sources, found.wants.command_looks)
 

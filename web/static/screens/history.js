@@ -1,6 +1,7 @@
 import { h, put } from "../dom.js";
-import { bytes, micros, percent, short, span } from "../format.js";
+import { bytes, clock, micros, percent, short, span } from "../format.js";
 import { follow } from "../live.js";
+import { bar, legend, longestWork } from "../phases.js";
 import { Plots, moment } from "../plot.js";
 import { Table } from "../table.js";
 
@@ -10,9 +11,9 @@ const LEAST_MS = 5 * 60e3;
 
 const status = document.getElementById("history-status");
 const fields = { from: document.getElementById("history-from"), to: document.getElementById("history-to") };
-let loaded = 0;
+let loaded = 0, chosen = null;
 
-const perSecond = (value) => `${short(value)}/s`;
+const perSecond = (value) => `${value < 1 ? share(value) : short(value)}/s`;
 const bytesPerSecond = (value) => `${bytes(value)}/s`;
 const share = (value) => String(Number(value.toPrecision(2)));
 const lag = (value) => span(value / 1e6);
@@ -49,6 +50,38 @@ const events = new Table("events", {
   ],
 });
 
+const PHASES = ["requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs"];
+const phases = (row) => PHASES.map((name) => row[name]);
+let longest = 0;
+put("minute-legend", legend());
+const requests = new Table("minute-requests", {
+  caption: "Slow requests, or else the latest", key: (row) => row.key, sort: "total", descending: true, empty: "No request of this minute is in the request log.",
+  columns: [
+    { name: "time", title: "Time", class: "mono tight", value: (row) => row.time, show: (row) => clock(Date.parse(row.time) * 1000, 3) },
+    { name: "api", title: "API", class: "tight", value: (row) => row.requestApiKeyName, show: (row) => row.requestApiKeyName },
+    { name: "client", title: "Client", class: "name", value: (row) => row.clientId, show: (row) => row.clientId ?? "(not named)" },
+    { name: "topic", title: "Topic", medium: true, value: (row) => row.topic, show: (row) => (row.topic === null ? "" : `${row.topic} ${row.partition}`) },
+    { name: "error", title: "Error", medium: true, value: (row) => row.errorName, show: (row) => (row.errorCode ? h("span", { class: "bad" }, row.errorName) : "") },
+    { name: "total", title: "total", number: true, value: (row) => row.totalTimeUs, show: (row) => micros(row.totalTimeUs) },
+    { name: "phases", title: "Time by phase", medium: true, value: (row) => row.requestQueueTimeUs, show: (row) => bar(phases(row), longest) },
+  ],
+});
+
+async function requestsOf(begin) {
+  put("minute-state", "Reading the request log …");
+  try {
+    const answer = await fetch(`history/requests.json?from_ms=${begin}`);
+    if (!answer.ok) throw new Error((await answer.text()).trim());
+    const rows = await answer.json();
+    if (begin !== chosen) return;
+    longest = longestWork(rows.map(phases));
+    requests.update(rows.map((row, key) => ({ ...row, key })));
+    put("minute-state", "");
+  } catch (error) {
+    if (begin === chosen) put("minute-state", `Cannot read the requests: ${error.message}`);
+  }
+}
+
 function level(name) {
   if (["process_restart", "disk_full"].includes(name)) return "event-bad";
   return name.startsWith("broker_") ? "event-start" : name === "rebalance" ? "event-rebalance" : "event-change";
@@ -71,6 +104,9 @@ function choose(ms) {
   document.getElementById("minute-panel").hidden = false;
   put("minute-title", `Minute of ${moment(begin)}`);
   put("minute-command", `rotunda requests --since ${since} --until ${until}`);
+  chosen = begin;
+  requests.update([]);
+  requestsOf(begin);
 }
 
 function wanted() {
