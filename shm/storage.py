@@ -38,7 +38,7 @@ class StorageReading(NamedTuple):
     errors: Mapping[int, int]
 
     @property
-    def refusal(self) -> str:
+    def rejection(self) -> str:
         """Return why records are rejected, as a sentence; empty if they are not."""
         if self.state == StorageState.GONE:
             return (
@@ -62,7 +62,7 @@ class StorageReading(NamedTuple):
     @property
     def warning(self) -> str:
         """Return the effects of low space, as a sentence; empty with enough space, or when records are rejected."""
-        if self.refusal or self.state == StorageState.ROOM:
+        if self.rejection or self.state == StorageState.ROOM:
             return ""
         stopped = " The request log has stopped." if self.state == StorageState.NO_REQUEST_LOG else ""
         return f"The disk of the data directory is nearly full: {described(self.free_bytes)} free.{stopped}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
-from rotunda.broker.security.acl.checks import operation_of, refusal
+from rotunda.broker.security.acl.checks import operation_of, rejection
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
@@ -60,7 +60,7 @@ class Access:
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
 
-    def refusal(
+    def rejection(
         self,
         request: Request,
         resource_type: ResourceType,
@@ -68,7 +68,7 @@ class Access:
         operation: Operation | None = None,
     ) -> int:
         """Return the authorization error for a resource; 0 if allowed."""
-        return refusal(self._metadata.authorizer, request.session, request.api_key, resource_type, name, operation)
+        return rejection(self._metadata.authorizer, request.session, request.api_key, resource_type, name, operation)
 
     def note_denied(self, request: Request, resource_type: ResourceType, name: str) -> None:
         """Record for the request log a denial by the same check in another target."""

@@ -28,7 +28,7 @@ def guarded(key: ApiKey, function: Callable[..., Any]) -> Callable[..., Any]:
 
     def check_first(request: Request, broker: BrokerContext, body: Any) -> Any:
         for resource_type, field in guards:
-            error = broker.access.refusal(
+            error = broker.access.rejection(
                 request, resource_type, CLUSTER_NAME if field is None else getattr(body, field)
             )
             if error:

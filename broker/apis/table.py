@@ -71,7 +71,7 @@ from rotunda.broker.apis.transactions.init_producer_id import handle_init_produc
 from rotunda.broker.apis.transactions.list_transactions import handle_list_transactions
 from rotunda.broker.apis.transactions.txn_offset_commit import handle_txn_offset_commit
 from rotunda.broker.apis.transactions.write_txn_markers import handle_write_txn_markers
-from rotunda.broker.apis.unsupported.refusals import REFUSALS
+from rotunda.broker.apis.unsupported.rejections import REFUSALS
 from rotunda.broker.apis.users.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,

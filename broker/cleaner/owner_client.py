@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rotunda.broker.errors import RotundaError
-from rotunda.broker.ipc.peer_channel import TASK, TASK_ANSWER, PeerMessage, Peers
+from rotunda.broker.ipc.peer_channel import TASK, TASK_REPLY, PeerMessage, Peers
 from rotunda.broker.scheduling.peer_tasks import TASK_NAMES
 from rotunda.shm.tables.process_slots import BEAT_S
 
@@ -80,7 +80,7 @@ class OwnerClient:
         """Receive messages, so that no owner waits for room in a ring. Raises Stopped."""
         self._beat()
         for _, message, _ in self._peers.receive():
-            if message.kind == TASK_ANSWER and message.token == self._asked:
+            if message.kind == TASK_REPLY and message.token == self._asked:
                 self._asked = -1
                 self._answers[message.token] = message
         self._peers.publish()

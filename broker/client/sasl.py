@@ -40,10 +40,10 @@ def _single(message: bytes) -> Exchange:
 
 def _bearer(token: str) -> Exchange:
     """Send the token; a broker that rejects it sends the reason, and expects a final reply (RFC 7628)."""
-    refusal = yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
-    if refusal:
+    rejection = yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+    if rejection:
         yield b"\x01"
-        raise NotTheBroker(f"it refuses the token: {refusal.decode(errors='replace')}")
+        raise NotTheBroker(f"it refuses the token: {rejection.decode(errors='replace')}")
 
 
 def _scram(name: str, user: str, password: str) -> Exchange:

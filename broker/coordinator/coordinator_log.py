@@ -63,7 +63,7 @@ class CoordinatorLog:
         #: Called after a failed write: the coordinator's memory is then ahead of its log.
         self.on_failure: Callable[[], None] = nobody_waits
         #: Called once for all committers of repeated records in a batch, with the error code as for `Done`.
-        self.answer_commits: Callable[[list[Any], int], None] = nobody_waits
+        self.send_commits: Callable[[list[Any], int], None] = nobody_waits
         #: Called when the first record is appended after a flush.
         self.on_dirty: Callable[[CoordinatorLog], None] = nobody_waits
         #: A write has failed: memory is invalid until the log has been loaded again.
@@ -92,7 +92,7 @@ class CoordinatorLog:
     def append_repeated(self, records: RepeatedRecords, firsts: Sequence[int], second: int, committer: object) -> None:
         """Append patient records that differ from earlier ones only in these numbers. HOT.
 
-        ``committer`` is passed to `answer_commits`.
+        ``committer`` is passed to `send_commits`.
         """
         run = self._run_for(records.size_bytes, _NO_PRODUCER, patient=True)
         batch = run.batch
@@ -170,7 +170,7 @@ class CoordinatorLog:
     def _call_all(self, run: _Run, error: int) -> None:
         committers, run.committers = run.committers, []
         if committers:
-            self.answer_commits(committers, error)
+            self.send_commits(committers, error)
         callbacks, run.done = run.done, []
         call_each(callbacks, error)
 
@@ -192,7 +192,7 @@ class CommitBatcher:
         #: Whether patient records are written in this loop pass.
         self.is_over = True
 
-    def turn(self, now_ns: int) -> None:
+    def run_once(self, now_ns: int) -> None:
         """Start the next window if the current one is over. HOT: once per loop pass."""
         if now_ns < self.end_ns:
             self.is_over = not self._are_many

@@ -77,14 +77,14 @@ class Coordinators:
         tasks: TargetTasks,
         create_topics: Callable[[Sequence[str]], None],
         appends: PartitionAppender,
-        answer_commits: Callable[[list[Any], int], None],
+        send_commits: Callable[[list[Any], int], None],
     ) -> None:
-        """Use ``answer_commits`` to send the responses to repeated commits, all with one error code."""
+        """Use ``send_commits`` to send the responses to repeated commits, all with one error code."""
         metadata = partitions.metadata
         self._partitions = partitions
         self._clock = clock
         self._appends = appends
-        self._answer_commits = answer_commits
+        self._send_commits = send_commits
         self.logs: dict[tuple[str, int], CoordinatorLog] = {}
         #: Partitions being loaded, with the remaining steps.
         self.loading: dict[tuple[str, int], Steps[None]] = {}
@@ -134,8 +134,8 @@ class Coordinators:
 
     def counters(self) -> dict[str, int]:
         return {
-            "group_state_refusals": self.group_memory.refusals,
-            "transaction_state_refusals": self.transactions.refusals,
+            "group_state_refusals": self.group_memory.rejections,
+            "transaction_state_refusals": self.transactions.rejections,
             **self.share_states.counters(),
             **self.share_consumers.counters(),
         }
@@ -199,7 +199,7 @@ class Coordinators:
         log = CoordinatorLog(topic, partition, partial(self._appends.append_own, owned), self._clock.wall_ms)
         log.on_failure = lambda: self._failed.add(place)
         log.on_dirty = self._note_dirty
-        log.answer_commits = self._answer_commits
+        log.send_commits = self._send_commits
         self.logs[place] = log
         level = logging.INFO if at_once else logging.DEBUG
         steps = self.loading[place] = self._load(place, owned, log, level)
@@ -251,12 +251,12 @@ class Coordinators:
         for coordinator in self._by_topic.values():
             coordinator.metadata_changed()
 
-    def turn(self, now_ns: int) -> None:
+    def run_once(self, now_ns: int) -> None:
         """Run due timers, then stage this loop pass's records. Called once per pass, before its commit."""
         if self._failed:
             self._reload_failed()
         self.timers.run_due(now_ns)
-        self.linger.turn(now_ns)
+        self.linger.run_once(now_ns)
         self.flush()
 
     def flush(self) -> bool:
@@ -277,7 +277,7 @@ class Coordinators:
         self.linger.is_over = True
 
     def next_deadline_ns(self) -> int | None:
-        """Return the next deadline at which `turn` must run, or None."""
+        """Return the next deadline at which `run_once` must run, or None."""
         if self._failed:
             return 0
         deadline_ns = self.timers.next_deadline_ns()

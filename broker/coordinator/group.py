@@ -151,6 +151,6 @@ class LeavingMember(NamedTuple):
     reason: str
 
 
-JoinAnswer = Callable[[JoinResult], None]
-SyncAnswer = Callable[[SyncResult], None]
-LeaveAnswer = Callable[[list[int]], None]
+JoinResponse = Callable[[JoinResult], None]
+SyncResponse = Callable[[SyncResult], None]
+LeaveResponse = Callable[[list[int]], None]

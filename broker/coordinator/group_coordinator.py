@@ -20,13 +20,13 @@ from rotunda.broker.coordinator.group import (
     CONSUMER,
     SHARE,
     Group,
-    JoinAnswer,
     JoinRequest,
+    JoinResponse,
     JoinResult,
-    LeaveAnswer,
+    LeaveResponse,
     LeavingMember,
-    SyncAnswer,
     SyncRequest,
+    SyncResponse,
     SyncResult,
 )
 from rotunda.broker.coordinator.group_events import GroupEvents
@@ -43,7 +43,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.steps import Steps
-from rotunda.broker.scheduling.long_answers import AT_ONCE
+from rotunda.broker.scheduling.long_responses import AT_ONCE
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
@@ -186,7 +186,7 @@ class GroupCoordinator:
 
     # ---- members of the classic protocol -------------------------------------------------------------------------
 
-    def join(self, group_id: str, request: JoinRequest, answer: JoinAnswer) -> None:
+    def join(self, group_id: str, request: JoinRequest, answer: JoinResponse) -> None:
         """Handle a JoinGroup; the first one creates the group. Raises ApiError as `shard_of`."""
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
@@ -200,7 +200,7 @@ class GroupCoordinator:
             created = self.classic.create(shard, group_id, () if group is None else group.tombstones())
             self.classic.join(shard, created, request, answer)
 
-    def sync(self, group_id: str, request: SyncRequest, answer: SyncAnswer) -> None:
+    def sync(self, group_id: str, request: SyncRequest, answer: SyncResponse) -> None:
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None or group.is_empty:
@@ -216,7 +216,7 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return self.protocols[group.kind].heartbeat(shard, group, member_id, instance_id, generation)
 
-    def leave(self, group_id: str, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
+    def leave(self, group_id: str, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None:

@@ -66,7 +66,7 @@ class GroupLags:
         self._last: dict[tuple[str, str], Known] = {}
         self._known: dict[tuple[str, str], Known] = {}
 
-    def turn(self, now_ns: int) -> None:
+    def run_once(self, now_ns: int) -> None:
         """Continue a round, or start one if it is due. An error loses rows but has no other effect."""
         interval_ns = self._feed.interval_ns
         if not interval_ns or now_ns < self._next_ns or not self._feed.is_used:

@@ -59,7 +59,7 @@ class GroupMemory:
         self._next_count_ns = 0
         self._is_waiting = False
         #: Requests rejected because the limit was reached.
-        self.refusals = 0
+        self.rejections = 0
 
     @property
     def used_bytes(self) -> int:
@@ -72,7 +72,7 @@ class GroupMemory:
         if fits:
             self._added_bytes += more_bytes
         else:
-            self.refusals += 1
+            self.rejections += 1
             self._warnings.warning(
                 "full",
                 "group %s: rejected %d bytes, groups use %d of %d, this handler's share of group.state.max.bytes",

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group import (
         Group,
-        JoinAnswer,
         JoinRequest,
-        LeaveAnswer,
+        JoinResponse,
+        LeaveResponse,
         LeavingMember,
-        SyncAnswer,
         SyncRequest,
+        SyncResponse,
     )
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.coordinator.offsets.commits import Committer
@@ -35,10 +35,10 @@ class GroupProtocol(Protocol):
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
         """Handle a change of topics or settings."""
 
-    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinResponse) -> None:
         """Handle a JoinGroup; the response may be sent much later."""
 
-    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncResponse) -> None:
         """Handle a SyncGroup; the response is sent when the leader's assignment exists."""
 
     def heartbeat(
@@ -46,7 +46,7 @@ class GroupProtocol(Protocol):
     ) -> int:
         """Return the error of a member's heartbeat."""
 
-    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
         """Remove members; the response has an error for each."""
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:

@@ -86,7 +86,7 @@ class GroupShard:
     def commit_again(self, commit: CommitToRepeat, offsets: Sequence[int], now_ms: int, committer: object) -> None:
         """Apply and append an offset for each partition of a cached commit. HOT.
 
-        The log's `answer_commits` sends the response to ``committer``, together with others.
+        The log's `send_commits` sends the response to ``committer``, together with others.
         """
         self.offsets.restore(commit.targets, offsets, now_ms)
         self._log.append_repeated(commit.records, offsets, now_ms, committer)

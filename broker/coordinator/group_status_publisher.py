@@ -102,7 +102,7 @@ class GroupStatusPublisher:
             SHARE: self._share,
         }
 
-    def turn(self, now_ns: int) -> None:
+    def run_once(self, now_ns: int) -> None:
         """Publish a snapshot if a reader wants one and it is due."""
         if now_ns < self._next_ns or self._wants.until_ns() <= now_ns:
             return

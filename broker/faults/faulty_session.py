@@ -21,12 +21,12 @@ class FaultySession(Session):
     error: int = 0
     topic: str | None = None
     #: Whether the response is built normally, and then changed to contain the error.
-    alters_answer: bool = False
+    alters_response: bool = False
     #: Delay of its response, and the throttle time in it.
     delay_ms: int = 0
     throttle_ms: int = 0
     #: Whether its connection is closed instead of sending the response.
-    loses_answer: bool = False
+    loses_response: bool = False
     #: As in REQUEST_ROW.
     injected: int = field(default=0)
 

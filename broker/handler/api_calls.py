@@ -29,10 +29,10 @@ from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.apis.table import APIS
 from rotunda.broker.errors import InvalidReceive, TooManyElements
 from rotunda.broker.handler.denials import Denials
-from rotunda.broker.ipc.answer_spool import AnswerSpool
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, about_of, first_error, subject_of, throttle_of
-from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.ipc.response_spool import ResponseSpool
+from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
 from rotunda.broker.partitions.request_cache import MOST_REQUEST_BYTES, CachedFields, RequestCache, RequestCaches
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import CONTROLLER, ApiKey
@@ -42,7 +42,7 @@ from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.sliced_responses import AnswerTooLargeError, SlicedEncoder
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.deferred import Deferred
-from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.long_responses import at_length
 from rotunda.broker.scheduling.purgatory import DelayedOperation, Purgatory
 from rotunda.broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
 from rotunda.broker.security.acl.checks import ERRORS
@@ -86,7 +86,7 @@ class CachedResponse(CachedFields):
         super().__init__(request)
         self.versions = versions
         self.payload = b""
-        self.facts = AnswerFacts()
+        self.facts = ResponseFacts()
         self.doing: Doing = "", ""
 
     @property
@@ -100,7 +100,7 @@ class CachedResponse(CachedFields):
         return b"".join((payload[:4], correlation_id.to_bytes(4, "big", signed=True), payload[8:]))
 
 
-class LateAnswers:
+class LateResponses:
     """Responses that become due many at a time: those that exceed the time of the turn are sent in slices.
 
     One commit or timer completes the joins of a group of thousands of members. A response that waits here exists in
@@ -151,7 +151,7 @@ class ApiCalls:
         now_ns = broker.clock.monotonic_ns
         self._broker = broker
         self._responses, self._purgatory, self._slices = responses, purgatory, slices
-        self.late = LateAnswers(self._slices, now_ns)
+        self.late = LateResponses(self._slices, now_ns)
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
@@ -170,7 +170,7 @@ class ApiCalls:
         in_line = self._slices.has(request.connection_id)
         to_cache = None
         if api.is_cacheable is not None and not in_line and request.end - request.start <= MOST_REQUEST_BYTES:
-            if self._answer_again(request):
+            if self._respond_again(request):
                 return
             to_cache = CachedResponse(request, self._versions)
         header = parse_header(request.view, request.start, request.end)
@@ -190,14 +190,14 @@ class ApiCalls:
         request.about = subject_of(body, api.key, self._broker.partitions.row_of)
         self._settle(request, function(request, self._broker, body))
 
-    def refuse_version(self, api: Api, request: Request) -> None:
+    def reject_version(self, api: Api, request: Request) -> None:
         """Reject a version; ApiVersions gets the supported range as a response (``C08``). Raises InvalidReceive."""
         if api.key != ApiKey.API_VERSIONS:
             served = f"{api.min_version}-{api.max_version}"
             raise InvalidReceive(f"{api.key.name} version {request.api_version} is not supported; supported: {served}")
         payload = unsupported_version_response(request.correlation_id, api.min_version, api.max_version)
         now_ns = self._now_ns()
-        self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(int(ErrorCode.UNSUPPORTED_VERSION)))
+        self._responses.send(request, now_ns, now_ns, payload, ResponseFacts(int(ErrorCode.UNSUPPORTED_VERSION)))
 
     def close_faulty(self, request: Request, error: Exception) -> None:
         """Close the connection of a request that is unreadable or met an internal fault (``E02``, ``E08``)."""
@@ -214,7 +214,7 @@ class ApiCalls:
         """The versions that cached responses depend on: of the metadata, and of the listeners' addresses."""
         return self._broker.metadata.version, self._broker.listeners.version
 
-    def _answer_again(self, request: Request) -> bool:
+    def _respond_again(self, request: Request) -> bool:
         """Send the cached response for a request of the same bytes; False if there is none."""
         found = self._cache.find(request)
         if found is None or found[0].versions != self._versions:
@@ -251,13 +251,13 @@ class ApiCalls:
     def _answer(self, request: Request, response: Any, local_ns: int) -> None:
         payload = codec.encode_response(request.api_key, request.api_version, request.correlation_id, response)
         error_code = first_error(response, request.api_key)
-        facts = AnswerFacts(error_code, NO_RECORDS, about_of(request.about, response), *throttle_of(response))
+        facts = ResponseFacts(error_code, NO_RECORDS, about_of(request.about, response), *throttle_of(response))
         self._keep(request, response, payload, facts)
         complete_ns = self._now_ns()
         self._turns.spent(complete_ns, request.doing)
         self._responses.send(request, local_ns, complete_ns, payload, facts)
 
-    def _keep(self, request: Request, response: Any, payload: bytes | None, facts: AnswerFacts) -> None:
+    def _keep(self, request: Request, response: Any, payload: bytes | None, facts: ResponseFacts) -> None:
         """Cache this response for later requests of the same bytes, if it is cacheable and short."""
         lasts, cached = APIS[request.api_key].is_cacheable, request.to_cache
         if lasts is None or not isinstance(cached, CachedResponse) or payload is None or not lasts(response):
@@ -351,7 +351,7 @@ class ApiCalls:
         spool = self._responses.spool()
         try:
             error_code = yield from self._encode(request, response, spool)
-            facts = AnswerFacts(error_code, NO_RECORDS, about_of(request.about, response), *throttle_of(response))
+            facts = ResponseFacts(error_code, NO_RECORDS, about_of(request.about, response), *throttle_of(response))
             self._keep(request, response, spool.payload(), facts)
             self._responses.send_spooled(request, local_ns, self._now_ns(), spool, facts)
         except AnswerTooLargeError:
@@ -374,7 +374,7 @@ class ApiCalls:
         if late is not None:
             self._settle(*late)
 
-    def _encode(self, request: Request, response: Any, spool: AnswerSpool) -> Steps[int]:
+    def _encode(self, request: Request, response: Any, spool: ResponseSpool) -> Steps[int]:
         encoder = SlicedEncoder(request.api_key, request.api_version, spool, self._most_bytes())
         yield from encoder.encode(request.correlation_id, response)
         return encoder.error_code

@@ -29,7 +29,7 @@ from rotunda.broker.telemetry.rows import metric_rows
 from rotunda.shm.recorder_layout import CLIENT_METRICS
 
 if TYPE_CHECKING:
-    from rotunda.broker.handler.group_fast_path import CommitAnswers
+    from rotunda.broker.handler.group_fast_path import CommitResponses
     from rotunda.broker.handler.peer_calls import PeerCalls
     from rotunda.broker.ipc.process_context import ProcessContext
     from rotunda.broker.metadata.active_controller import ActiveController
@@ -111,7 +111,7 @@ def make_context(
     controller: ActiveController | None,
     peer_calls: PeerCalls,
     appends: PartitionAppender,
-    commit_answers: CommitAnswers,
+    commit_responses: CommitResponses,
     slices: Slices,
 ) -> BrokerContext:
     """Return the context of this target's API functions, and register its tasks."""
@@ -123,7 +123,7 @@ def make_context(
             tasks.ask(context.controller, "create_topic", name.encode(), _nobody_waits)
 
     coordinators = Coordinators(
-        context, partitions, clock, tasks, create_topics, appends, commit_answers.answer_repeated
+        context, partitions, clock, tasks, create_topics, appends, commit_responses.send_repeated
     )
     if partitions.index < context.handlers:
         HangingTransactions(partitions, coordinators, slices)

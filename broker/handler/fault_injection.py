@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.apis.table import APIS
-from rotunda.broker.faults.error_answers import MESSAGE
 from rotunda.broker.faults.fault import Fault, FaultKind
 from rotunda.broker.faults.faulty_session import FaultySession
+from rotunda.broker.faults.injected_errors import MESSAGE
 from rotunda.broker.faults.request_names import RequestNames, names_in
 from rotunda.broker.ipc.request_facts import NO_SUBJECT, subject_of
-from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -81,7 +81,7 @@ class FaultInjection:
         self._handler.charge(request)
         injected = sum({1 << _BITS[kind] for kind in struck})
         if FaultKind.DISCONNECT in struck:
-            facts = AnswerFacts(throttled_by=injected << INJECTED_SHIFT)
+            facts = ResponseFacts(throttled_by=injected << INJECTED_SHIFT)
             self._responses.close_connection(request, self._handler.now_ns(), facts)
             return
         fail, delay, throttle = (struck.get(k) for k in (FaultKind.FAIL, FaultKind.DELAY, FaultKind.THROTTLE))
@@ -90,14 +90,14 @@ class FaultInjection:
             request.session.host,
             error=0 if fail is None else fail.error,
             topic=None if fail is None else fail.topic,
-            alters_answer=fail is not None and request.api_key in _ALTERED,
+            alters_response=fail is not None and request.api_key in _ALTERED,
             delay_ms=0 if delay is None else delay.ms,
             throttle_ms=0 if throttle is None else throttle.ms,
-            loses_answer=FaultKind.LOSE_ANSWER in struck,
+            loses_response=FaultKind.LOSE_ANSWER in struck,
             injected=injected,
         )
         request.session = session
-        if fail is None or request.api_key == _PRODUCE or session.alters_answer:
+        if fail is None or request.api_key == _PRODUCE or session.alters_response:
             self._handler.dispatch(request, may_be_fast=False)
         elif request.api_key != _FETCH:
             self._refuse(request, fail.error)
@@ -105,7 +105,7 @@ class FaultInjection:
             wire = frame_fetch_response(request.api_version, request.correlation_id, [], [], status=(0, fail.error, 0))[
                 0
             ]
-            self._send(request, wire, AnswerFacts(fail.error))
+            self._send(request, wire, ResponseFacts(fail.error))
         else:
             self._handler.dispatch(request, may_be_fast=False)
 
@@ -123,9 +123,9 @@ class FaultInjection:
         about = NO_SUBJECT if api.function is None else subject_of(decoded, api.key, self._partitions.row_of)
         values = error_response(api.key, version, decoded, error, MESSAGE)
         wire = codec.encode_response(api.key, version, request.correlation_id, values)
-        self._send(request, wire, AnswerFacts(error, about=about))
+        self._send(request, wire, ResponseFacts(error, about=about))
 
-    def _send(self, request: Request, wire: bytes, facts: AnswerFacts) -> None:
+    def _send(self, request: Request, wire: bytes, facts: ResponseFacts) -> None:
         now_ns = self._handler.now_ns()
         self._responses.send(request, now_ns, now_ns, wire, facts)
 

@@ -29,12 +29,12 @@ from rotunda.broker.coordinator.offsets.offsets import CommitTarget
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
-from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
 from rotunda.broker.partitions.request_cache import PREFIX_START, CachedFields, RequestCache, RequestCaches
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey, is_flexible
 from rotunda.broker.security.acl.acls import ResourceType
-from rotunda.broker.security.acl.checks import refusal
+from rotunda.broker.security.acl.checks import rejection
 
 if TYPE_CHECKING:
     from rotunda.broker.apis.context import BrokerContext
@@ -87,7 +87,7 @@ class CachedHeartbeat(CachedFields):
         self.shard, self.body = shard, body
 
 
-class WrittenAnswer(NamedTuple):
+class WrittenResponse(NamedTuple):
     """The response to a commit whose records are written, and its first error."""
 
     payload: bytes
@@ -96,14 +96,14 @@ class WrittenAnswer(NamedTuple):
     """The subject, and the envelope tail that contains it."""
 
 
-class CommitAnswers:
+class CommitResponses:
     """Sends the responses to commits of the fast path once their records are written; a fault closes the connection."""
 
     def __init__(self, responses: ResponseWriter, now_ns: Callable[[], int]) -> None:
         self._responses = responses
         self._now_ns = now_ns
 
-    def answer_repeated(self, committers: list[tuple[Request, CachedCommit]], error: int) -> None:
+    def send_repeated(self, committers: list[tuple[Request, CachedCommit]], error: int) -> None:
         """Send the responses to commits that matched a cached one. HOT."""
         responses, now_ns = self._responses, self._now_ns()
         view, try_begin = responses.view, responses.try_begin
@@ -113,12 +113,12 @@ class CommitAnswers:
                 if error:
                     self.answer(request, rejected(cached.topics, error), error, cached.facts)
                     continue
-                at = try_begin(request, now_ns, cached.answer_bytes, NO_RECORDS, end)
+                at = try_begin(request, now_ns, cached.response_bytes, NO_RECORDS, end)
                 if at >= 0:
-                    cached.answer_into(view, at, request.correlation_id)
+                    cached.encode_into(view, at, request.correlation_id)
                 else:
                     wire = cached.answer(request.correlation_id)
-                    responses.send(request, now_ns, now_ns, wire, AnswerFacts(about=about))
+                    responses.send(request, now_ns, now_ns, wire, ResponseFacts(about=about))
             except Exception:
                 self._fault(request)
 
@@ -132,15 +132,15 @@ class CommitAnswers:
         """Send the response to a commit; ``facts``: the subject, and the envelope tail that contains it."""
         payload = codec.encode_response(_OFFSET_COMMIT, request.api_version, request.correlation_id, response)
         now_ns = self._now_ns()
-        self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(error, about=facts[0]))
+        self._responses.send(request, now_ns, now_ns, payload, ResponseFacts(error, about=facts[0]))
 
-    def answer_first(self, request: Request, topics: Sequence[Any], written: WrittenAnswer, error: int) -> None:
+    def send_first(self, request: Request, topics: Sequence[Any], written: WrittenResponse, error: int) -> None:
         """Send the response to a commit that matched no cached one, or the error of its write; raises nothing."""
         try:
             if error:
                 self.answer(request, rejected(topics, error), error, written.facts)
             else:
-                now_ns, facts = self._now_ns(), AnswerFacts(written.error, about=written.facts[0])
+                now_ns, facts = self._now_ns(), ResponseFacts(written.error, about=written.facts[0])
                 self._responses.send(request, now_ns, now_ns, written.payload, facts)
         except Exception:
             self._fault(request)
@@ -159,7 +159,7 @@ class GroupFastPath:
         broker: BrokerContext,
         responses: ResponseWriter,
         slices: Slices,
-        answers: CommitAnswers,
+        answers: CommitResponses,
         caches: RequestCaches,
     ) -> None:
         self._broker = broker
@@ -213,7 +213,7 @@ class GroupFastPath:
                 _pack_int32_into(responses.view, at + _CORRELATION_ID, request.correlation_id)
                 return True
         payload = codec.encode_response(_HEARTBEAT, version, request.correlation_id, {"error_code": error})
-        responses.send(request, now_ns, now_ns, payload, AnswerFacts(error))
+        responses.send(request, now_ns, now_ns, payload, ResponseFacts(error))
         return True
 
     def _read_heartbeat(self, request: Request) -> CachedHeartbeat | None:
@@ -224,7 +224,7 @@ class GroupFastPath:
             return None
         body = codec.decode(_HEARTBEAT, version, view, body_at, end)
         authorizer = self._broker.metadata.authorizer
-        if refusal(authorizer, request.session, _HEARTBEAT, ResourceType.GROUP, body.group_id):
+        if rejection(authorizer, request.session, _HEARTBEAT, ResourceType.GROUP, body.group_id):
             return None
         try:
             shard = self._groups.shard_of(body.group_id)
@@ -257,8 +257,8 @@ class GroupFastPath:
         is_plain = not validated.error and body.retention_time_ms == NO_RETENTION
         if is_plain and validated.partitions <= _MOST_PARTITIONS:
             self._keep(request, (body, places), validated, payload)
-        written = WrittenAnswer(payload, validated.error, facts)
-        done = partial(self._answers.answer_first, request, body.topics, written)
+        written = WrittenResponse(payload, validated.error, facts)
+        done = partial(self._answers.send_first, request, body.topics, written)
         self._linger.connections.add(request.connection_id)
         validated.shard.append(validated.records, done, patient=True)
         return True

@@ -136,7 +136,7 @@ def _group_publishers(context: ProcessContext, handler: RequestHandler) -> list[
         clients = partial(describe_instances, telemetry.instances)
         snapshot = GroupStatusPublisher(coordinators, broker.partitions, *ends, clients)
     lags = GroupLags(coordinators.groups, broker.metadata, table, coordinators.group_feed, lag_times, clock)
-    return [snapshot.turn, lags.turn, *([] if telemetry is None else [telemetry.forget_gone])]
+    return [snapshot.run_once, lags.run_once, *([] if telemetry is None else [telemetry.forget_gone])]
 
 
 def boot(
@@ -189,9 +189,9 @@ def _response_writer(context: ProcessContext, index: int) -> ResponseWriter:
     ends = context.channel, index, context.processor_bells, context.run_dir, context.slots.processor_has_gone
     if context.fault_words is None:
         return ResponseWriter(*ends)
-    from rotunda.broker.faults.faulty_answers import FaultyAnswers  # noqa: PLC0415 - only a broker for tests has faults
+    from rotunda.broker.faults.faulty_responses import FaultyResponses  # noqa: PLC0415 - only a broker for tests has faults
 
-    return FaultyAnswers(*ends)
+    return FaultyResponses(*ends)
 
 
 def _warn_of_orphans(context: ProcessContext, metadata: MetadataCache) -> None:
@@ -214,7 +214,7 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
 
     def before_change() -> None:
         if watch.state == StorageState.GONE:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, context.storage().refusal)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, context.storage().rejection)
         reserve.make_room()
 
     def store_settings_in_force() -> None:
@@ -263,8 +263,8 @@ def _serve(
     while not stop.is_set():
         turns.begin(now_ns)
         with faults:
-            handler.turn()
-        garbage.turn()
+            handler.run_once()
+        garbage.run_once()
         now_ns = clock_ns()
         turns.end(now_ns)
         # Before sleeping, check once more for anything rung since the last `bell.take`.

@@ -89,7 +89,7 @@ class PeerCalls:
             self._asked_sliced[token] = _Asked(target, self._generation(target), message)
         self.peers.send(target, message)
 
-    def take_answer(self, message: PeerMessage) -> None:
+    def receive_reply(self, message: PeerMessage) -> None:
         """Pass a reply to its caller's callback; drop a reply to a predecessor's request."""
         self._asked_sliced.pop(message.token, None)
         done = self._asked.pop(message.token, None)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from rotunda.broker.ipc.peer_channel import (
     DONE,
     POISON,
-    PRODUCE_ANSWER,
     PRODUCE_PART,
+    PRODUCE_REPLY,
     TASK,
-    TASK_ANSWER,
+    TASK_REPLY,
     PeerMessage,
     Received,
 )
@@ -38,14 +38,14 @@ logger = logging.getLogger(__name__)
 
 _NAMES = {
     PRODUCE_PART: "a part of a Produce",
-    PRODUCE_ANSWER: "a response to a part of a Produce",
+    PRODUCE_REPLY: "a response to a part of a Produce",
     TASK: "a task",
-    TASK_ANSWER: "a response to a task",
+    TASK_REPLY: "a response to a task",
     DONE: "a predecessor's results",
 }
 
 #: The kind of the reply to each kind of request.
-_ANSWER_KINDS = {PRODUCE_PART: PRODUCE_ANSWER, TASK: TASK_ANSWER}
+_ANSWER_KINDS = {PRODUCE_PART: PRODUCE_REPLY, TASK: TASK_REPLY}
 
 
 class PeerRpc:
@@ -77,9 +77,9 @@ class PeerRpc:
         self._position = 0
         self._takers: dict[int, Callable[[int, PeerMessage], None]] = {
             PRODUCE_PART: self._produce_part,
-            PRODUCE_ANSWER: self._produce_answer,
+            PRODUCE_REPLY: self._produce_reply,
             TASK: self._task,
-            TASK_ANSWER: self._task_answer,
+            TASK_REPLY: self._task_reply,
             DONE: _nothing,
         }
 
@@ -105,7 +105,7 @@ class PeerRpc:
             except Exception:
                 logger.exception("message of kind %d from target %d failed", message.kind, source)
                 self._unanswered[source].discard(position)
-                self._answer_failure(source, message)
+                self._reply_failure(source, message)
             current.leave()
             self._taken[source] = position
             if self._now_ns() >= end_ns:
@@ -125,11 +125,11 @@ class PeerRpc:
             note_rejection(
                 self._areas.view(message.area), message.address, message.size, ErrorCode.UNKNOWN_SERVER_ERROR
             )
-            self._answer_failure(source, message, POISON)
+            self._reply_failure(source, message, POISON)
         else:
-            self._answer_failure(source, message)
+            self._reply_failure(source, message)
 
-    def _answer_failure(self, source: int, message: PeerMessage, error: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
+    def _reply_failure(self, source: int, message: PeerMessage, error: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
         """Send an error reply for a failed message, so that its sender does not wait for ever."""
         kind = _ANSWER_KINDS.get(message.kind)
         if kind is not None:
@@ -143,7 +143,7 @@ class PeerRpc:
         def answer(error: int, base_offset: int, time_ms: int) -> None:
             start = self._produce.log_start_offset(message.row)
             reply = PeerMessage(
-                PRODUCE_ANSWER,
+                PRODUCE_REPLY,
                 error_code=error,
                 part=message.part,
                 token=message.token,
@@ -157,14 +157,14 @@ class PeerRpc:
 
         self._produce.receive_peer_part(source, message, self._areas.view(message.area), answer)
 
-    def _produce_answer(self, source: int, message: PeerMessage) -> None:
+    def _produce_reply(self, source: int, message: PeerMessage) -> None:
         del source
         self._produce.receive_peer_reply(message)
 
     def _task(self, source: int, message: PeerMessage) -> None:
         def reply(error_code: int, payload: bytes) -> None:
             place, packed = self._post.pack(payload)
-            answer = PeerMessage(TASK_ANSWER, error_code=error_code, token=message.token, area=place, payload=packed)
+            answer = PeerMessage(TASK_REPLY, error_code=error_code, token=message.token, area=place, payload=packed)
             self._peers.answer(source, answer)
 
         try:
@@ -192,9 +192,9 @@ class PeerRpc:
             doing=(f"{TASK_NAMES[message.part]} for target {source}", ""),
         )
 
-    def _task_answer(self, source: int, message: PeerMessage) -> None:
+    def _task_reply(self, source: int, message: PeerMessage) -> None:
         del source
-        self._calls.take_answer(message)
+        self._calls.receive_reply(message)
 
 
 def _nothing(source: int, message: PeerMessage) -> None:

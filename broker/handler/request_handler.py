@@ -20,7 +20,7 @@ from rotunda.broker.coordinator.share_state.share_fetches import ShareFetches
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.handler.api_calls import ApiCalls
 from rotunda.broker.handler.broker_context import make_context
-from rotunda.broker.handler.group_fast_path import CommitAnswers, GroupFastPath
+from rotunda.broker.handler.group_fast_path import CommitResponses, GroupFastPath
 from rotunda.broker.handler.peer_calls import PeerCalls, PeerPayloads
 from rotunda.broker.handler.peer_rpc import PeerRpc
 from rotunda.broker.ipc.peer_channel import Peers
@@ -113,9 +113,9 @@ class RequestHandler:
         self._peers = Peers(channel, index, generation, context.target_bells)
         self._peer_calls = PeerCalls(self._peers, PeerPayloads(context.run_dir, index), context.slots, context.handlers)
         self._appends = PartitionAppender(responses, self._peers.new_tokens(), now_ns, partitions.storage.write_failed)
-        commit_answers = CommitAnswers(responses, now_ns)
+        commit_responses = CommitResponses(responses, now_ns)
         self.broker = make_context(
-            context, partitions, controller, self._peer_calls, self._appends, commit_answers, self.slices
+            context, partitions, controller, self._peer_calls, self._appends, commit_responses, self.slices
         )
         self._coordinators, self._quotas = self.broker.coordinators, self.broker.quotas
         self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, self._coordinators.timers)
@@ -127,7 +127,7 @@ class RequestHandler:
         self.fetch = Fetches(context, partitions, responses, self._purgatory, self.slices, poison.current, caches)
         self._share = ShareFetches(self._coordinators, partitions, responses, self._purgatory, poison.current)
         self._quotas.forgotten = self._produce.cache.clear
-        groups = GroupFastPath(self.broker, responses, self.slices, commit_answers, caches)
+        groups = GroupFastPath(self.broker, responses, self.slices, commit_responses, caches)
         offsets = ListOffsetsFastPath(partitions, responses, self.slices.has, caches)
         produce, fetch = self._produce.try_fast, self.fetch.try_fast
         paths = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.answer, **groups.ways}
@@ -152,7 +152,7 @@ class RequestHandler:
         # coordinator.
         self._coordinators.metadata_changed()
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         """Run one turn of the loop; False if it was idle.
 
         Raises a fault that cannot be attributed to a request; the next turn continues with the remaining requests.
@@ -182,7 +182,7 @@ class RequestHandler:
         # The controller applies its own changes immediately, so `_refresh_metadata` never sees them.
         if self._quotas.follow_metadata(self._partitions.metadata):
             self._chain()
-        self._partitions.storage.turn()
+        self._partitions.storage.run_once()
         self._calls.late.until_ns = end_ns = self.now_ns() + LONG_NS
         # The frames may depend on any announced change, so none is handled before all metadata is loaded.
         while read and not self._partitions.is_taking:
@@ -197,7 +197,7 @@ class RequestHandler:
         if self._received and not self._partitions.is_taking:
             messages, self._received, has_more = self._received, [], True
             self._received = self._peer_rpc.take(messages, end_ns)
-        has_more |= self.slices.turn() or bool(read)
+        has_more |= self.slices.run_once() or bool(read)
         self.commit()
         now_ns = self.now_ns()
         self.turns.spent(now_ns, COMMITTING)
@@ -206,7 +206,7 @@ class RequestHandler:
         self._publish()
         self._partitions.publish_taken_over()
         self._rows_moved()
-        if self._purgatory.turn():
+        if self._purgatory.run_once():
             self._publish()
             self.turns.spent(self.now_ns(), WAITING)
         self.has_more = has_more
@@ -281,7 +281,7 @@ class RequestHandler:
         """Commit this turn's staged changes, and further ones staged by their callbacks."""
         now_ns = self.now_ns()
         self.turns.spent(now_ns, TAKING)
-        self._coordinators.turn(now_ns)
+        self._coordinators.run_once(now_ns)
         while self._produce.verify() or self._coordinators.flush() or self._appends.dirty:
             self._moved += self._appends.commit()
 
@@ -374,7 +374,7 @@ class RequestHandler:
         if api is None:
             raise InvalidReceive(f"api key {request.api_key} is not supported")
         if not api.min_version <= request.api_version <= api.max_version:
-            self._calls.refuse_version(api, request)
+            self._calls.reject_version(api, request)
         elif request.api_key == _PRODUCE:
             self._produce.handle(request)
         elif request.api_key == _FETCH:

@@ -30,7 +30,7 @@ from rotunda.shm.rings.ring import TAIL, RingConsumer, RingProducer
 POISON = -32_000
 
 #: Values of PEER_ENVELOPE.kind.
-PRODUCE_PART, PRODUCE_ANSWER, TASK, TASK_ANSWER = 1, 2, 3, 4
+PRODUCE_PART, PRODUCE_REPLY, TASK, TASK_REPLY = 1, 2, 3, 4
 
 #: Kind that the reader writes into a message that is done and cannot be released yet.
 DONE = 5
@@ -80,7 +80,7 @@ class Peers:
         self._in: dict[int, RingConsumer] = {t: channel.peer_consumer(t, index) for t in others}
         #: By source, (end, start) of messages that are received and not released.
         self._unreleased: dict[int, deque[tuple[int, int]]] = {t: deque() for t in others}
-        self._kept_answers: dict[int, deque[PeerMessage]] = {t: deque() for t in others}
+        self._kept_replies: dict[int, deque[PeerMessage]] = {t: deque() for t in others}
         self._kept_questions: dict[int, deque[tuple[PeerMessage, Callable[[RingProducer], None] | None]]] = {
             t: deque() for t in others
         }
@@ -101,7 +101,7 @@ class Peers:
 
     def answer(self, target: int, message: PeerMessage) -> None:
         """Send a reply, now or when there is room; until then nothing more is read from that target."""
-        kept = self._kept_answers[target]
+        kept = self._kept_replies[target]
         if kept or not self._try_send(target, message, None):
             kept.append(message)
             self.waiting += 1
@@ -110,7 +110,7 @@ class Peers:
         """Return the messages that have arrived; `release` or `release_taken` frees their memory. HOT: once a turn."""
         arrived: list[Received] = []
         for source, ring in self._in.items():
-            if ring.words[TAIL] == ring.cursor or self._kept_answers[source]:
+            if ring.words[TAIL] == ring.cursor or self._kept_replies[source]:
                 continue
             unreleased = self._unreleased[source]
             for at, length, end in ring.read(_BATCH):
@@ -124,7 +124,7 @@ class Peers:
 
         Messages that end at one of the ``unanswered`` positions stay in the ring; later ones are marked as done.
         """
-        for source in [source for source in taken if not self._kept_answers[source]]:
+        for source in [source for source in taken if not self._kept_replies[source]]:
             waits = unanswered.get(source, ())
             end, unreleased = taken[source], self._unreleased[source]
             released = -1
@@ -144,7 +144,7 @@ class Peers:
     def release(self) -> None:
         """Release the received messages whose replies are in the ring."""
         for source, ring in self._in.items():
-            if not self._kept_answers[source]:
+            if not self._kept_replies[source]:
                 self._unreleased[source].clear()
                 ring.release()
 
@@ -160,7 +160,7 @@ class Peers:
 
     def _send_kept(self) -> None:
         """Send the queued messages that have room now."""
-        for target, answers in self._kept_answers.items():
+        for target, answers in self._kept_replies.items():
             while answers and self._try_send(target, answers[0], None):
                 answers.popleft()
                 self.waiting -= 1

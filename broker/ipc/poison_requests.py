@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_channel import REQUEST
-from rotunda.broker.ipc.response_writer import AnswerFacts
+from rotunda.broker.ipc.response_writer import ResponseFacts
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
@@ -50,7 +50,7 @@ MOST_DEATHS = 4
 MOST_ALIKE = 2
 
 #: The facts of a dropped request.
-DROPPED = AnswerFacts(int(ErrorCode.UNKNOWN_SERVER_ERROR))
+DROPPED = ResponseFacts(int(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 #: The owner of a batch rewrites its first fields: base offset, length and leader epoch.
 _REWRITTEN_BYTES = 16

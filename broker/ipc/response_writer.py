@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from rotunda.broker.ipc.answer_spool import AnswerSpool
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_channel import (
     CLOSE_CONNECTION,
@@ -27,6 +26,7 @@ from rotunda.broker.ipc.request_channel import (
     RequestChannel,
 )
 from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
+from rotunda.broker.ipc.response_spool import ResponseSpool
 from rotunda.broker.ipc.segment_file_cache import ONE_ANSWER
 from rotunda.broker.protocol.schema.throttle_time import throttle_place, throttle_time, with_throttle_time
 from rotunda.broker.quotas.client_sensors import ClientSensors
@@ -41,7 +41,7 @@ _pack_to_kind, _pack_range = RESPONSE_TO_KIND.pack_into, RANGE.pack
 MOST_ENVELOPE_BYTES = 64 * 1024
 
 
-class AnswerFacts(NamedTuple):
+class ResponseFacts(NamedTuple):
     """A response's facts for the request log beyond its timestamps; ``about`` is a `request_facts.subject`.
 
     ``throttled_by``: the quota behind ``throttle_ms``, and ``denial``: the number of the denial, as in REQUEST_ROW.
@@ -55,7 +55,7 @@ class AnswerFacts(NamedTuple):
     denial: int = 0
 
 
-NO_FACTS = AnswerFacts()
+NO_FACTS = ResponseFacts()
 
 
 class FileRange(NamedTuple):
@@ -109,7 +109,7 @@ class ResponseWriter:
             self._kept.append(deque())
 
     def send(
-        self, request: Request, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS
+        self, request: Request, local_ns: int, complete_ns: int, payload: bytes, facts: ResponseFacts = NO_FACTS
     ) -> None:
         """Send ``payload``, a complete response from its size prefix on."""
         if request.quotas is not None:
@@ -134,12 +134,12 @@ class ResponseWriter:
                 return
         self._put(processor, envelope, payload)
 
-    def spool(self) -> AnswerSpool:
+    def spool(self) -> ResponseSpool:
         """Return a spool for a response of any length."""
-        return AnswerSpool(next(self._large_names))
+        return ResponseSpool(next(self._large_names))
 
     def send_spooled(
-        self, request: Request, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
+        self, request: Request, local_ns: int, complete_ns: int, spool: ResponseSpool, facts: ResponseFacts = NO_FACTS
     ) -> None:
         """Send the contents of a spool: a complete response from its size prefix on. Raises OSError."""
         payload = spool.payload()
@@ -164,7 +164,7 @@ class ResponseWriter:
             return self.try_put(request, now_ns, size, records, tail)
         throttle_ms = 0
         if not self._kept[request.processor]:
-            throttle_ms = quotas.answered(request.api_key, request.size_bytes, now_ns)
+            throttle_ms = quotas.record_response(request.api_key, request.size_bytes, now_ns)
             self._charged = request, throttle_ms
         return -1 if throttle_ms else self.try_put(request, now_ns, size, records, tail)
 
@@ -239,7 +239,7 @@ class ResponseWriter:
         stamps: tuple[int, int],
         inline: bytes,
         ranges: Sequence[FileRange],
-        facts: AnswerFacts = NO_FACTS,
+        facts: ResponseFacts = NO_FACTS,
     ) -> None:
         """Send ``inline`` bytes interleaved with byte ranges of files; ``stamps``: (local, complete) in ns."""
         size = len(inline)
@@ -257,7 +257,7 @@ class ResponseWriter:
             request.processor, self._envelope(request, stamps, (SEND, len(inline), len(ranges), size), facts), body
         )
 
-    def no_response(self, request: Request, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
+    def no_response(self, request: Request, local_ns: int, complete_ns: int, facts: ResponseFacts = NO_FACTS) -> None:
         """End a request that has no response on the wire (``C13``)."""
         quotas = request.quotas
         if quotas is not None:
@@ -265,7 +265,7 @@ class ResponseWriter:
             facts = facts._replace(throttle_ms=throttle_ms, throttled_by=quotas.throttled_by if throttle_ms else 0)
         self._put(request.processor, self._envelope(request, (local_ns, complete_ns), (NO_OP, 0, 0, 0), facts), b"")
 
-    def close_connection(self, request: Request, local_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
+    def close_connection(self, request: Request, local_ns: int, facts: ResponseFacts = NO_FACTS) -> None:
         """Close the connection after the responses to its earlier requests are sent (``D12``)."""
         self._put(
             request.processor, self._envelope(request, (local_ns, local_ns), (CLOSE_CONNECTION, 0, 0, 0), facts), b""
@@ -301,11 +301,11 @@ class ResponseWriter:
         """Charge a request whose response is sent now, unless it is charged already; return its throttle time."""
         charged, throttle_ms = self._charged
         if charged is not request:
-            throttle_ms = quotas.answered(request.api_key, request.size_bytes, now_ns)
+            throttle_ms = quotas.record_response(request.api_key, request.size_bytes, now_ns)
             self._charged = request, throttle_ms
         return throttle_ms
 
-    def _with_throttle_time(self, request: Request, now_ns: int, facts: AnswerFacts) -> AnswerFacts:
+    def _with_throttle_time(self, request: Request, now_ns: int, facts: ResponseFacts) -> ResponseFacts:
         """Return a response's facts with the throttle time for all quotas: the longest of them (``E14``)."""
         quotas = request.quotas
         throttle_ms = 0 if quotas is None else self._throttle_ms(request, quotas, now_ns)
@@ -314,7 +314,7 @@ class ResponseWriter:
         return facts._replace(throttle_ms=throttle_ms, throttled_by=quotas.throttled_by)
 
     def _envelope(
-        self, request: Request, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
+        self, request: Request, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: ResponseFacts
     ) -> bytes:
         """Return an envelope; ``shape`` is (kind, inline bytes, file ranges, bytes on the wire)."""
         kind, inline_bytes, ranges, wire_bytes = shape

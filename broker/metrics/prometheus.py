@@ -249,7 +249,7 @@ def _add_processes(families: _Families, reading: BrokerReading) -> None:
     families.add("draining", reading.is_draining)
     families.add("storage_state", reading.storage.state)
     families.add("storage_free_bytes", reading.storage.free_bytes)
-    families.add("storage_refuses_records", bool(reading.storage.refusal))
+    families.add("storage_refuses_records", bool(reading.storage.rejection))
     families.add("offline_log_directories", reading.storage.state == StorageState.GONE)
     for process in reading.processes:
         if process.state == "empty":

@@ -3,8 +3,8 @@
 Used where a response may have any number of elements (`handler.api_calls`). The values are those of `codec`. An array
 may be a `Lazily`, whose elements are made one by one as they are written, so that no response is in memory as values
 and as bytes. The bytes are appended to a *sink* that can drop the last of them: an element with which the response
-would become too long is replaced by the one that its `Lazily` has for that case. `broker.ipc.answer_spool` is the sink
-for responses of any length.
+would become too long is replaced by the one that its `Lazily` has for that case. `broker.ipc.response_spool` is the
+sink for responses of any length.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class BrokerSensors:
         #: The limit behind the last throttle time.
         self.throttled_by = 0
 
-    def answered(self, api_key: int, request_bytes: int, now_ns: int, count: int = 1) -> int:
+    def record_response(self, api_key: int, request_bytes: int, now_ns: int, count: int = 1) -> int:
         """Charge ``count`` requests, except the bytes of a Fetch; return the throttle time in ms."""
         ms = self._overload.throttle(count)
         if ms:
@@ -41,11 +41,11 @@ class BrokerSensors:
         ms = self._charge(self._rate, count, now_ns, ms)
         return ms if api_key != _PRODUCE else self._charge(self._produce, request_bytes, now_ns, ms)
 
-    def fetched(self, answer_bytes: int, now_ns: int) -> int:
+    def fetched(self, response_bytes: int, now_ns: int) -> int:
         """Charge a response to a Fetch unless its client must be throttled; return the throttle time in ms."""
         if self._fetch is None:
             return 0
-        ms = self._fetch.charge_unless_throttled(answer_bytes, now_ns)
+        ms = self._fetch.charge_unless_throttled(response_bytes, now_ns)
         if ms:
             self._fetch.throttled(ms, now_ns)
             self.throttled_by = self._fetch.throttled_by
@@ -63,10 +63,10 @@ class BrokerSensors:
         self.throttled_by = meter.throttled_by
         return ms
 
-    def take_back(self, answer_bytes: int) -> None:
+    def take_back(self, response_bytes: int) -> None:
         """Undo the charge of a response to a Fetch, which becomes empty because of another quota."""
         if self._fetch is not None:
-            self._fetch.unrecorded -= answer_bytes
+            self._fetch.unrecorded -= response_bytes
 
     @property
     def most_fetched(self) -> int | None:

@@ -61,7 +61,7 @@ class ClientSensors:
         #: The throttle time of its responses in the batch that was charged last.
         self.batch_ms = 0
 
-    def answered(self, api_key: int, request_bytes: int, now_ns: int) -> int:
+    def record_response(self, api_key: int, request_bytes: int, now_ns: int) -> int:
         """Charge a request that is about to get its response; return its client's throttle time in ms. HOT.
 
         If several quotas are used up, the longest time counts (`E14`). A Fetch is charged by `fetched`.
@@ -83,10 +83,10 @@ class ClientSensors:
                 bandwidth_ms = produce.settle(now_ns)
                 if bandwidth_ms > ms:
                     ms, by = bandwidth_ms, produce
-        common_ms = 0 if self._common is None else self._common.answered(api_key, request_bytes, now_ns)
+        common_ms = 0 if self._common is None else self._common.record_response(api_key, request_bytes, now_ns)
         return self._longest(ms, by, common_ms, now_ns) if ms or common_ms else 0
 
-    def answered_together(self, count: int, request_bytes: int, spent_ns: int, now_ns: int) -> int:
+    def record_responses(self, count: int, request_bytes: int, spent_ns: int, now_ns: int) -> int:
         """Charge Produce requests whose responses are sent together; return, and store, the throttle time in ms."""
         request, produce, ms = self._request, self._produce, 0
         by = request
@@ -101,7 +101,7 @@ class ClientSensors:
                 bandwidth_ms = produce.settle(now_ns)
                 if bandwidth_ms > ms:
                     ms, by = bandwidth_ms, produce
-        common_ms = 0 if self._common is None else self._common.answered(_PRODUCE, request_bytes, now_ns, count)
+        common_ms = 0 if self._common is None else self._common.record_response(_PRODUCE, request_bytes, now_ns, count)
         self.batch_ms = self._longest(ms, by, common_ms, now_ns, count) if ms or common_ms else 0
         return self.batch_ms
 
@@ -109,29 +109,29 @@ class ClientSensors:
         """Charge a Produce without a response, except for the time it has cost (`E13`)."""
         self.spent_ns = 0
         ms = 0 if self._produce is None else self._produce.charge(request_bytes, now_ns)
-        common_ms = 0 if self._common is None else self._common.answered(_PRODUCE, request_bytes, now_ns)
+        common_ms = 0 if self._common is None else self._common.record_response(_PRODUCE, request_bytes, now_ns)
         return self._longest(ms, self._produce, common_ms, now_ns) if ms or common_ms else 0
 
-    def fetched(self, answer_bytes: int, now_ns: int) -> int:
+    def fetched(self, response_bytes: int, now_ns: int) -> int:
         """Charge a response to a Fetch, unless its client must be throttled; return the throttle time in ms (`E12`)."""
-        common_ms = 0 if self._common is None else self._common.answered(_FETCH, 0, now_ns)
+        common_ms = 0 if self._common is None else self._common.record_response(_FETCH, 0, now_ns)
         if self._common is not None and not common_ms:
-            common_ms = self._common.fetched(answer_bytes, now_ns)
+            common_ms = self._common.fetched(response_bytes, now_ns)
         book, meter, by = self.book, self._fetch, self._request
         spent_ns, self.spent_ns = self.spent_ns + now_ns - book.mark_ns, 0
         book.mark_ns = now_ns
         request_ms = 0 if self._request is None else self._request.charge(spent_ns, now_ns)
         fetch_ms = 0
         if meter is not None:
-            fetch_ms = meter.charge_unless_throttled(answer_bytes, now_ns)
+            fetch_ms = meter.charge_unless_throttled(response_bytes, now_ns)
             if (request_ms or common_ms) and not fetch_ms:
                 # The response becomes empty because of the other quota.
-                meter.unrecorded -= answer_bytes
+                meter.unrecorded -= response_bytes
         if fetch_ms > request_ms:
             by = meter
         ms = max(request_ms, fetch_ms)
         if ms and self._common is not None and not common_ms:
-            self._common.take_back(answer_bytes)
+            self._common.take_back(response_bytes)
         return self._longest(ms, by, common_ms, now_ns) if ms or common_ms else 0
 
     def _longest(self, ms: int, by: RateMeter | None, common_ms: int, now_ns: int, count: int = 1) -> int:

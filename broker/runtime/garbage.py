@@ -44,7 +44,7 @@ class GarbageSearch:
         gc.freeze()
         gc.set_threshold(*_YOUNG, _NEVER)
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Search for garbage if it is due. HOT."""
         if gc.get_count()[2] >= OLD:
             self._search()

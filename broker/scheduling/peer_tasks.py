@@ -81,7 +81,7 @@ class TargetTasks:
         else:
             self._send(target, number, payload, done, is_sliced=False)
 
-    def answer_of(self, target: int, name: str, payload: bytes) -> Work:
+    def reply_of(self, target: int, name: str, payload: bytes) -> Work:
         """Return a generator that returns (error code, payload) of a sliced task; another target starts immediately."""
         number = TASK_NAMES.index(name)
         if target == self._index:

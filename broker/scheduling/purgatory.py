@@ -133,7 +133,7 @@ class Purgatory:
             operation.is_woken = True
             self._woken.append(operation)
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         """Try the woken operations, for `TURN_NS` at most; False if there were none."""
         woken = self._woken
         if not woken:
@@ -152,7 +152,7 @@ class Purgatory:
 
     @property
     def has_woken(self) -> bool:
-        """Whether there are operations for `turn` to try."""
+        """Whether there are operations for `run_once` to try."""
         return bool(self._woken)
 
     def _try(self, operation: DelayedOperation, *, final: bool) -> None:

@@ -164,7 +164,7 @@ class Slices:
         """Whether no task is ready in this turn."""
         return not any(self._ready)
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         """Run the ready tasks for their share of a turn; False if there were none."""
         end_ns = 0
         while not self.is_idle:

@@ -6,7 +6,7 @@ import pytest
 
 from rotunda.broker.cleaner.owner_client import OwnerClient, Stopped
 from rotunda.broker.cleaner.throttler import LOOK_BYTES, Throttler
-from rotunda.broker.ipc.peer_channel import TASK, TASK_ANSWER, PeerMessage, Peers
+from rotunda.broker.ipc.peer_channel import TASK, TASK_REPLY, PeerMessage, Peers
 from rotunda.broker.ipc.request_channel import ChannelShape, RequestChannel
 from rotunda.broker.scheduling.peer_tasks import TASK_NAMES
 from tests.support.fakes import FakeClock
@@ -49,7 +49,7 @@ class Desk:
             assert source == CLEANER
             assert message.kind == TASK
             self.answered.append(message)
-            self.handler.answer(source, PeerMessage(TASK_ANSWER, token=message.token, payload=payload))
+            self.handler.answer(source, PeerMessage(TASK_REPLY, token=message.token, payload=payload))
         self.handler.publish()
         self.handler.release()
 
@@ -74,7 +74,7 @@ def test_an_answer_that_comes_twice_is_dropped() -> None:
     owners = desk.cleaner(1)
     owners.ask(0, "retain_log", b"")
     (question,) = desk.answered
-    desk.handler.answer(CLEANER, PeerMessage(TASK_ANSWER, token=question.token, payload=b"again"))
+    desk.handler.answer(CLEANER, PeerMessage(TASK_REPLY, token=question.token, payload=b"again"))
     desk.handler.publish()
     desk.bells[CLEANER].meanwhile = lambda _: desk.answer_all(b"second")
     assert owners.ask(0, "retain_log", b"") == (0, b"second")

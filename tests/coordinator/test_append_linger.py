@@ -15,7 +15,7 @@ def commit(linger: CommitBatcher, connections: int) -> None:
 def test_few_never_wait_however_often_they_commit() -> None:
     linger = CommitBatcher(lambda: 5)
     for now_ms in range(100):
-        linger.turn(now_ms * MS)
+        linger.run_once(now_ms * MS)
         assert linger.is_over
         for _ in range(1000):
             commit(linger, MANY_CONNECTIONS - 1)
@@ -23,20 +23,20 @@ def test_few_never_wait_however_often_they_commit() -> None:
 
 def test_after_many_the_next_window_collects_until_few_come() -> None:
     linger = CommitBatcher(lambda: 5)
-    linger.turn(100 * MS)
+    linger.run_once(100 * MS)
     commit(linger, MANY_CONNECTIONS)
-    linger.turn(104 * MS)
+    linger.run_once(104 * MS)
     assert linger.is_over, "no wait before there are many commits"
-    linger.turn(105 * MS)
+    linger.run_once(105 * MS)
     assert linger.is_over, "a window's end"
     commit(linger, MANY_CONNECTIONS - 1)
     for now_ms in (106, 109):
-        linger.turn(now_ms * MS)
+        linger.run_once(now_ms * MS)
         assert not linger.is_over
     assert linger.end_ns == 110 * MS
-    linger.turn(110 * MS)
+    linger.run_once(110 * MS)
     assert linger.is_over
-    linger.turn(111 * MS)
+    linger.run_once(111 * MS)
     assert linger.is_over, "they were few in the window before"
 
 
@@ -44,6 +44,6 @@ def test_after_many_the_next_window_collects_until_few_come() -> None:
 def test_without_a_length_nothing_waits(linger_ms: int) -> None:
     linger = CommitBatcher(lambda: linger_ms)
     for now_ms in range(10):
-        linger.turn(now_ms * MS)
+        linger.run_once(now_ms * MS)
         commit(linger, 1000)
         assert linger.is_over

@@ -51,7 +51,7 @@ def beat_for(coordinator: Coordinator, ms: int, *members: str) -> list[int]:
 def test_the_first_member_leads_and_is_told_of_all(coordinator: Coordinator) -> None:
     first, first_answers = join_twice(coordinator, BOTH)
     second, second_answers = join_twice(coordinator, BOTH)
-    coordinator.turn()
+    coordinator.run_once()
     [leader], [follower] = first_answers, second_answers
     assert (leader.leader, leader.member_id, leader.generation) == (first, first, 1)
     assert [(each.member_id, each.metadata) for each in leader.members] == [(first, b"r"), (second, b"r")]
@@ -99,7 +99,7 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
 def test_a_group_is_ready_at_once_without_an_initial_delay(coordinator: Coordinator) -> None:
     """Users row 15: the default for a local broker."""
     answers = join(coordinator, version=3)
-    coordinator.turn()
+    coordinator.run_once()
     assert answers[0].error_code == 0
 
 
@@ -169,7 +169,7 @@ def test_concurrent_rebalances_forget_no_member(coordinator: Coordinator) -> Non
     for _ in range(5):
         newcomers = [join_twice(coordinator) for _ in range(3)]
         answers = {member: join(coordinator, member) for member in members}
-        coordinator.turn()
+        coordinator.run_once()
         answers |= dict(newcomers)
         assert {answer[0].error_code for answer in answers.values()} == {0}
         assert {answer[0].generation for answer in answers.values()} == {coordinator.group.generation}
@@ -187,7 +187,7 @@ def test_nobody_gets_an_assignment_that_is_not_committed(coordinator: Coordinato
     join(coordinator, follower)
     waiting = [sync(coordinator, follower), sync(coordinator, leader, {leader: b"L", follower: b"F"})]
     assert waiting == [[], []]
-    coordinator.turn()
+    coordinator.run_once()
     assert [each[0].assignment for each in waiting] == [b"F", b"L"]
 
 
@@ -205,7 +205,7 @@ def test_a_member_that_never_asks_for_its_assignment_is_removed(coordinator: Coo
     join(coordinator, leader)
     join(coordinator, follower)
     sync(coordinator, leader, {})
-    coordinator.turn()
+    coordinator.run_once()
     beat_for(coordinator, REBALANCE_MS, leader, follower)
     assert coordinator.group.state_name == "PreparingRebalance"
     assert list(coordinator.group.members) == [leader]
@@ -217,7 +217,7 @@ def test_who_is_not_in_the_leaders_assignment_gets_nothing(coordinator: Coordina
     join(coordinator, follower)
     waiting = sync(coordinator, follower)
     sync(coordinator, leader, {leader: b"L"})
-    coordinator.turn()
+    coordinator.run_once()
     assert (waiting[0].error_code, waiting[0].assignment) == (0, b"")
 
 
@@ -295,7 +295,7 @@ def test_a_member_that_leaves_while_it_waits_is_answered(coordinator: Coordinato
 
 def static_group(coordinator: Coordinator) -> list[str]:
     answers = [join(coordinator, instance_id=name) for name in ("a", "b")]
-    coordinator.turn()
+    coordinator.run_once()
     return settle(coordinator, [each[0].member_id for each in answers])
 
 
@@ -305,7 +305,7 @@ def test_a_static_member_comes_back_without_a_rebalance(coordinator: Coordinator
     generation = coordinator.group.generation
     answers = join(coordinator, instance_id="b")
     assert not answers
-    coordinator.turn()
+    coordinator.run_once()
     [result] = answers
     assert (result.error_code, result.generation, result.leader) == (0, generation, leader)
     assert result.member_id != follower
@@ -323,7 +323,7 @@ def test_a_static_leader_that_comes_back_need_not_assign(
     """KIP-814: its response skips the assignment or, before version 9, names another leader."""
     leader, _ = static_group(coordinator)
     answers = join(coordinator, instance_id="a", version=version)
-    coordinator.turn()
+    coordinator.run_once()
     [result] = answers
     assert (result.skip_assignment, len(result.members)) == (skip, members)
     assert result.leader == (result.member_id if skip else leader)
@@ -436,7 +436,7 @@ def test_an_assignment_that_cannot_be_written_reaches_nobody(coordinator: Coordi
     join(coordinator, leader)
     join(coordinator, follower)
     waiting = sync(coordinator, leader, {leader: b"new"})
-    coordinator.turn(error=56)
+    coordinator.run_once(error=56)
     assert not waiting
     assert coordinator.shard.has_failed
     coordinator.shard.close()

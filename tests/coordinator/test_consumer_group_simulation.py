@@ -42,7 +42,7 @@ class Simulation:
     def step(self) -> None:
         choices: list[tuple[int, Callable[[], None]]] = [
             (10, self.send),
-            (10, self.turn),
+            (10, self.run_once),
             (10, self.receive),
             (10, self.reconcile),
             (2, self.join),
@@ -96,8 +96,8 @@ class Simulation:
         self.waiting.append((member, answers))
         self.coordinator.heartbeat(answers.append, **request)
 
-    def turn(self) -> None:
-        self.coordinator.turn()
+    def run_once(self) -> None:
+        self.coordinator.run_once()
         assert described(self.coordinator.shard) == self.coordinator.replayed()
 
     def receive(self) -> None:
@@ -177,7 +177,7 @@ class Simulation:
     def settle(self) -> None:
         """Send heartbeats of all members until the group is stable; the sessions of departed members expire."""
         for _ in range(90):
-            self.turn()
+            self.run_once()
             for member, answers in self.waiting:
                 if answers and not member.is_gone:
                     member.take(answers[0])
@@ -187,7 +187,7 @@ class Simulation:
                 self._deliver(member, member.make_request())
             self.coordinator.advance_ms(1_000)
             self.check()
-        self.turn()
+        self.run_once()
         group = self.coordinator.consumer_group if self.alive() else None
         if group is None:
             return

@@ -337,7 +337,7 @@ def test_nothing_is_told_before_it_is_committed(coordinator: Coordinator) -> Non
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)
     assert not answers
-    coordinator.turn()
+    coordinator.run_once()
     assert [answer.member_epoch for answer in answers] == [2, 2]
 
 
@@ -346,7 +346,7 @@ def test_a_write_that_fails_is_told_to_everybody_who_waits(coordinator: Coordina
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)
-    coordinator.turn(error=56)
+    coordinator.run_once(error=56)
     assert [answer.error_code for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
 

@@ -21,12 +21,12 @@ class Appends:
     def __init__(self) -> None:
         self.staged: list[tuple[memoryview, Answer]] = []
         #: Errors with which the next batches are rejected immediately.
-        self.refusals: list[int] = []
+        self.rejections: list[int] = []
         self.log = CoordinatorLog("__consumer_offsets", 3, self.append, lambda: 1_000)
 
     def append(self, batch: memoryview, answer: Answer) -> None:
-        if self.refusals:
-            answer(self.refusals.pop(), -1, -1)
+        if self.rejections:
+            answer(self.rejections.pop(), -1, -1)
         else:
             self.staged.append((batch, answer))
 
@@ -113,7 +113,7 @@ def test_after_a_failure_nobody_is_told_that_anything_stands() -> None:
     log = appends.log
     log.append([(b"a", b"")], lambda _: log.when_committed(lambda error: told.append(("all", error))), (7, 0))
     log.append([(b"b", b"")], lambda error: told.append(("b", error)))
-    appends.refusals = [10]
+    appends.rejections = [10]
     log.flush()
     assert not told
     appends.answer()
@@ -138,7 +138,7 @@ class Course:
         self.choice = choice
         self.appends = Appends()
         self.log = self.appends.log
-        self.log.answer_commits = self.answer_commits
+        self.log.send_commits = self.send_commits
         self.log.on_failure = lambda: self.failures.append(True)
         self.dirty = 0
         self.log.on_dirty = self.on_dirty
@@ -154,7 +154,7 @@ class Course:
         assert log is self.log
         self.dirty += 1
 
-    def answer_commits(self, committers: list[int], error: int) -> None:
+    def send_commits(self, committers: list[int], error: int) -> None:
         for committer in committers:
             self.tell(committer, error)
 
@@ -207,11 +207,11 @@ class Course:
                 self.call()
             elif what < 0.8:
                 if self.choice.random() < 0.1:
-                    self.appends.refusals = [10] * self.choice.randint(1, 2)
+                    self.appends.rejections = [10] * self.choice.randint(1, 2)
                 # on_dirty has run if and only if flush has records to write.
                 is_dirty, self.dirty = bool(self.dirty), 0
                 assert self.log.flush() == is_dirty
-                self.appends.refusals = []
+                self.appends.rejections = []
             else:
                 self.settle(self.choice.choice((0, 0, 56)))
         self.is_closed = self.choice.random() < 0.5

@@ -24,7 +24,7 @@ def test_a_classic_rebalance_from_its_cause_to_its_end() -> None:
     coordinator.advance_ms(300)
     sync(coordinator, leader, {leader: b"L"})
     sync(coordinator, follower)
-    coordinator.turn()
+    coordinator.run_once()
     assert told(coordinator.told) == [("rebalance", 1, 2, None), ("stable", 2, 2, 1000)]
     rebalance, stable = coordinator.told
     assert (rebalance.kind, rebalance.group_id) == ("classic", coordinator.group.group_id)
@@ -44,7 +44,7 @@ def test_a_rebalance_that_another_interrupts_counts_from_the_first() -> None:
     coordinator.advance_ms(500)
     join(coordinator, leader)
     sync(coordinator, leader, {leader: b"L"})
-    coordinator.turn()
+    coordinator.run_once()
     assert told(coordinator.told) == [
         ("rebalance", 1, 2, None), ("leave", 2, 1, None), ("rebalance", 2, 1, None), ("stable", 3, 1, 1000),
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_a_group_that_was_read_back_in_peace_tells_nothing() -> None:
     stable_group(coordinator)
     coordinator.told.clear()
     coordinator.replace()
-    coordinator.turn()
+    coordinator.run_once()
     assert coordinator.told == []
 
 

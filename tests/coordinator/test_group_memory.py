@@ -30,7 +30,7 @@ class Bench:
         """Join a member; return the response."""
         protocols = (("range", bytes(metadata_bytes)),)
         answers = join(self.coordinator, member_id, protocols, version=3, group_id=group_id)
-        self.coordinator.turn()
+        self.coordinator.run_once()
         [answer] = answers
         return answer
 
@@ -56,7 +56,7 @@ def bench() -> Bench:
 def test_a_member_for_which_there_is_no_room_is_refused(bench: Bench, caplog: pytest.LogCaptureFixture):
     codes = [bench.join(f"group-{number}", 300_000).error_code for number in range(6)]
     assert codes == [0, 0, 0, *[int(ErrorCode.GROUP_MAX_SIZE_REACHED)] * 3]
-    assert bench.memory.refusals == 3
+    assert bench.memory.rejections == 3
     assert bench.memory.used_bytes <= MB
     # A single log line for all of them, with the size and the setting.
     [line] = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
@@ -107,7 +107,7 @@ def test_what_is_counted_is_what_was_added(bench: Bench, monkeypatch: pytest.Mon
         bench.commit("text", number)
     added = bench.memory.used_bytes
     bench.memory.count_soon()
-    bench.coordinator.turn()
+    bench.coordinator.run_once()
     bench.join("meanwhile", 50_000)
     for _ in range(30):
         bench.coordinator.advance_ms(group_memory.SLICE_PAUSE_MS)
@@ -121,5 +121,5 @@ def test_groups_that_were_read_back_are_counted(bench: Bench):
     fresh = GroupMemory(lambda: MB, lambda: shard_sizes([bench.coordinator.shard]), bench.coordinator.timers)
     assert fresh.used_bytes == 0
     fresh.count_soon()
-    bench.coordinator.turn()
+    bench.coordinator.run_once()
     assert fresh.used_bytes > 100_000

@@ -36,14 +36,14 @@ def joining(coordinator: Coordinator) -> dict[str, list[JoinResult]]:
     """Join all members and run until the first responses are sent."""
     answers = dict(join_twice(coordinator) for _ in range(MEMBERS))
     while not any(answers.values()):
-        coordinator.turn()
+        coordinator.run_once()
     return answers
 
 
 def turns_until_all(coordinator: Coordinator, answers: dict[str, list[JoinResult]]) -> int:
     turns = 0
     while not all(answers.values()):
-        coordinator.turn()
+        coordinator.run_once()
         turns += 1
         assert turns <= 2 * MEMBERS
     return turns
@@ -95,7 +95,7 @@ def test_nobody_is_taken_for_dead_who_waits_for_an_answer(coordinator: Coordinat
             sync(coordinator, member_id)
         coordinator.clock.advance_ms(SESSION_MS - 1)
         sync(coordinator, coordinator.group.leader or "", {each: each.encode() for each in answers})
-        coordinator.turn()
+        coordinator.run_once()
     deadlines = [member.deadline_ns for member in coordinator.group.members.values()]
     assert min(deadlines) >= coordinator.clock.monotonic_ns() + SESSION_MS * 1_000_000 - 1_000_000
 
@@ -107,13 +107,13 @@ def test_an_assignment_is_the_one_of_its_generation(coordinator: Coordinator) ->
     assert leader is not None
     given = {each: sync(coordinator, each) for each in answers if each != leader}
     given[leader] = sync(coordinator, leader, {each: each.encode() for each in answers})
-    coordinator.turn()
+    coordinator.run_once()
     assert sum(map(len, given.values())) == AT_ONCE
     # Simulate an assignment of the next generation before the last response of this one.
     for member in coordinator.group.members.values():
         member.assignment = b"next"
     for _ in range(MEMBERS):
-        coordinator.turn()
+        coordinator.run_once()
     assert {each: results[0].assignment for each, results in given.items()} == {each: each.encode() for each in answers}
 
 

@@ -367,7 +367,7 @@ def test_who_waits_for_a_commit_is_told_once_when_the_partition_goes() -> None:
     coordinator.shard.append([(b"key", b"value")], told.append)
     coordinator.shard.close()
     assert told == [16]
-    coordinator.turn()
+    coordinator.run_once()
     assert told == [16]
 
 

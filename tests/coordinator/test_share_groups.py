@@ -152,12 +152,12 @@ def test_heartbeats_wait_for_an_initialization_and_a_slow_one_comes_later(coordi
     answers: list[HeartbeatAnswer] = []
     coordinator.heartbeat(answers.append, "m1", 0, subscribed_topic_names=("b",))
     coordinator.heartbeat(answers.append, "m2", 0, subscribed_topic_names=("b",))
-    coordinator.turn()
+    coordinator.run_once()
     assert (answers, len(coordinator.states.initialized)) == ([], 1)
     coordinator.advance_ms(1000)
     assert [(each.member_id, each.assignment) for each in answers] == [("m1", {}), ("m2", {})]
     coordinator.states.answer_all()
-    coordinator.turn()
+    coordinator.run_once()
     assert coordinator.ask("m1", answers[0].member_epoch).assignment is not None
 
 
@@ -166,7 +166,7 @@ def test_an_initialization_is_repeated_while_its_owner_starts(coordinator: Share
     answers: list[HeartbeatAnswer] = []
     coordinator.heartbeat(answers.append, "m1", 0, subscribed_topic_names=("b",))
     for _ in range(3):
-        coordinator.turn()
+        coordinator.run_once()
         coordinator.advance_ms(50)
     assert [each.assignment for each in answers] == [{B: frozenset({0, 1})}]
     assert coordinator.states.initialized == [(B, (0, 1), -1)] * 3
@@ -176,7 +176,7 @@ def test_a_death_during_an_initialization_begins_it_again(coordinator: ShareCoor
     """S30."""
     coordinator.states.is_slow = True
     coordinator.heartbeat(lambda _: None, "m1", 0, subscribed_topic_names=("b",))
-    coordinator.turn()
+    coordinator.run_once()
     coordinator.states.is_slow = False
     coordinator.replace()
     assert coordinator.group.initializing.keys() == {B}
@@ -226,7 +226,7 @@ def test_a_failed_reset_does_not_delay_heartbeats(coordinator: ShareCoordinator)
     coordinator.states.errors = [int(ErrorCode.FENCED_STATE_EPOCH), 0]
     errors: list[int] = []
     coordinator.protocol.states.reset(coordinator.shard, coordinator.group, B, {0: 7}, errors.append)
-    coordinator.turn()
+    coordinator.run_once()
     assert errors == [ErrorCode.FENCED_STATE_EPOCH]
     assert coordinator.join("m1", "b").assignment == {B: frozenset({0, 1})}
 

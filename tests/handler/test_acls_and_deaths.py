@@ -41,7 +41,7 @@ def test_what_stands_in_the_log_is_answered_as_good_whatever_acls_say_now(guarde
         [("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"x"]))]
     )
     stands = guarded.client().produce([("topic", own, record_batch([b"stands"]))])
-    guarded.turn(0)
+    guarded.run_once(0)
     deny(guarded)
     late = guarded.client().produce([("topic", own, record_batch([b"late"]))])
     guarded.replace(0)
@@ -78,7 +78,7 @@ def test_parts_of_other_owners_are_asked_about_once_where_the_request_arrives(gu
 def test_a_part_that_was_let_in_is_appended_by_its_owner_whatever_acls_say_by_then(guarded: SteppedBroker) -> None:
     own, foreign = (guarded.owned_by("topic", owner)[0] for owner in (0, 1))
     sent = guarded.client().produce([("topic", each, record_batch([b"x"])) for each in (own, foreign)])
-    guarded.turn(0)
+    guarded.run_once(0)
     deny(guarded)
     guarded.settle()
     assert [error for error, _ in produced(sent)] == [0, 0]

@@ -18,7 +18,7 @@ from rotunda.broker.apis.topics.partition_reassignments import (
     handle_alter_partition_reassignments,
     handle_list_partition_reassignments,
 )
-from rotunda.broker.apis.unsupported.refusals import REFUSALS
+from rotunda.broker.apis.unsupported.rejections import REFUSALS
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode

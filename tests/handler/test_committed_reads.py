@@ -130,7 +130,7 @@ def test_a_parked_fetch_wakes_when_the_stable_offset_moves(stepped: SteppedBroke
     handler = 0 if own else 1
     owner.append(b"open", producer_id=7)
     sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=10_000)
-    stepped.turn(handler)
+    stepped.run_once(handler)
     stepped.drain()
     assert not sent.answers
     publish = owner.owned.writer.publish
@@ -139,14 +139,14 @@ def test_a_parked_fetch_wakes_when_the_stable_offset_moves(stepped: SteppedBroke
     log = owner.owned.log
     publish(log.log_end_offset, log.segment_base, log.position, 0, 0, log.size_bytes)
     owner.announce()
-    stepped.turn(0)
-    stepped.turn(handler)
+    stepped.run_once(0)
+    stepped.run_once(handler)
     stepped.drain()
     assert not sent.answers
     owner.owned.publish()
     owner.announce()
-    stepped.turn(0)
-    stepped.turn(handler)
+    stepped.run_once(0)
+    stepped.run_once(handler)
     stepped.drain()
     assert answered(sent)[:4] == (0, 2, 2, [])
     assert answered(sent).values[0] == b"open"

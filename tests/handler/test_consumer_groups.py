@@ -71,7 +71,7 @@ def test_an_id_that_is_made_is_the_same_when_the_request_comes_to_a_replacement(
     client = broker.client()
     sent = send(client, HEARTBEAT, 0, joining("group", ""))
     # It dies after the change is written and before the response is read.
-    broker.turn(sent.target)
+    broker.run_once(sent.target)
     broker.replace(sent.target)
     broker.settle()
     [member] = described(broker, "group")["group"].members

@@ -103,7 +103,7 @@ def test_a_fetch_of_a_log_that_goes_meanwhile_is_never_told_that_its_offset_is_o
             die_when_the_files_have_gone(broker, doomed)
             return
         broker.delete(doomed)
-        broker.turn(OWNER)
+        broker.run_once(OWNER)
         if how == "used again":
             # The row is not free while a handler is in the middle of a fetch of it.
             assert error_of_new(broker, heir, 1) == INVALID_PARTITIONS
@@ -117,7 +117,7 @@ def test_a_fetch_of_a_log_that_goes_meanwhile_is_never_told_that_its_offset_is_o
         broker.client().send(FETCH, 11, fetch_body(doomed, 0, 0), OTHER)
         broker.settle()
         asked = broker.client().send(FETCH, 11, fetch_body(doomed, 0, 1), OTHER)
-        done = interrupted_at_line(line, broker.handler(OTHER).turn, go, FETCHING)
+        done = interrupted_at_line(line, broker.handler(OTHER).run_once, go, FETCHING)
         broker.drain()
         if done and how == "half deleted":
             broker.boot(OWNER)
@@ -152,7 +152,7 @@ def test_a_row_is_not_used_again_before_every_handler_has_noticed(tmp_path: Path
         for _ in range(4):
             for index in {OWNER, OTHER, CONTROLLER} - {slow}:
                 broker.clock.advance_ms(60_000)
-                broker.turn(index)
+                broker.run_once(index)
             assert error_of_new(broker, fresh, 1) == INVALID_PARTITIONS
         if dead:
             broker.boot(slow)
@@ -175,18 +175,18 @@ def test_a_row_is_not_used_again_while_a_message_about_it_may_be_on_its_way(tmp_
         first = next(index for index in range(2) if broker.partition(gone, index).owner == OTHER)
         other = next(index for index in range(2) if broker.partition(gone, index).owner == OWNER)
         broker.delete(gone)
-        broker.turn(OWNER)
+        broker.run_once(OWNER)
         forwarded = broker.client().produce(
             [(gone, first, record_batch([b"stale"])), (gone, other, record_batch([b"stale"]))]
         )
         handler = broker.handler(OTHER)
         # It reads the request before the metadata changes.
         with mock.patch.object(handler, "_refresh_metadata", return_value=False):
-            broker.turn(OTHER)
+            broker.run_once(OTHER)
         for _ in range(4):
             broker.clock.advance_ms(200)
-            broker.turn(OTHER)
-            broker.turn(CONTROLLER)
+            broker.run_once(OTHER)
+            broker.run_once(CONTROLLER)
             # The owner has applied the deletion, but has had no turn since.
             assert error_of_new(broker, fresh, 2) == INVALID_PARTITIONS
         let_rows_be_used_again(broker)
@@ -268,12 +268,12 @@ def test_a_replacement_knows_no_offset_of_a_topic_that_was_deleted_meanwhile(bro
     assert Member(broker, group).commit({("topic", 0): 777}) == [0]
     broker.kill(OWNER)
     broker.delete("topic")
-    broker.turn(OTHER)
+    broker.run_once(OTHER)
     announce_new(broker, "topic", 4)
-    broker.turn(OTHER)
+    broker.run_once(OTHER)
     broker.boot(OWNER)
     topics = [{"name": "topic", "partition_indexes": [0]}]
     asked = send(broker.client(), OFFSET_FETCH, 5, {"group_id": group, "topics": topics})
-    broker.turn(OWNER)
+    broker.run_once(OWNER)
     broker.drain()
     assert [part.committed_offset for part in answer_of(asked).topics[0].partitions] == [-1]

@@ -63,7 +63,7 @@ def test_e03_what_one_handler_can_do_alone_is_answered_in_the_same_turn(stepped:
     (own, *_) = stepped.owned_by("topic", 0)
     sent = stepped.client().produce([("topic", own, record_batch([b"alone"]))])
     assert sent.target == 0
-    stepped.turn(0)
+    stepped.run_once(0)
     stepped.drain()
     assert produced(sent) == [(0, 0)]
 
@@ -75,11 +75,11 @@ def test_e03_what_another_completes_is_answered_by_the_handler_that_took_the_req
     sent = stepped.client().produce([("topic", own, batch), ("topic", foreign, batch)])
     assert sent.target == 0
     for index in (0, 1):
-        stepped.turn(index)
+        stepped.run_once(index)
         stepped.drain()
         assert sent.answers == []
     assert (stepped.end("topic", own), stepped.end("topic", foreign)) == (1, 1)
-    stepped.turn(0)
+    stepped.run_once(0)
     stepped.drain()
     assert produced(sent) == [(0, 0), (0, 0)]
 
@@ -89,7 +89,7 @@ def test_e05_requests_still_queued_at_a_stop_are_left_unanswered_and_change_noth
     client = stepped.client()
     (own, *_) = stepped.owned_by("topic", 0)
     taken = client.produce([("topic", own, record_batch([b"taken"]))])
-    stepped.turn(0)
+    stepped.run_once(0)
     queued = client.produce([("topic", own, record_batch([b"queued"]))])
     stepped.parts(0).partitions.log_manager.close(clean=True)
     stepped.drain()

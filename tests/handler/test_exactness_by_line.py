@@ -200,7 +200,7 @@ def run(broker: SteppedBroker, case: Case, sampling: Sampling, die: Callable[[Re
         requests.sent = []
         case.send(requests)
         for target in case.turns[:-1]:
-            broker.turn(target)
+            broker.run_once(target)
         died = die(requests, line)
         broker.settle()
         requests.check_answers()
@@ -243,7 +243,7 @@ def test_both_owners_die(broker: SteppedBroker, sampling: Sampling, name: str) -
         for target in choose.sample((first, second), 2):
             broker.replace(target)
             if choose.random() < 0.5:
-                broker.turn(target)
+                broker.run_once(target)
         return died
 
     assert run(broker, case, sampling, die) > 100
@@ -274,5 +274,5 @@ def dies_before(broker: SteppedBroker, target: int, owner: type, method: str) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, method, killed)
         with pytest.raises(Killed):
-            broker.turn(target)
+            broker.run_once(target)
     broker.kill(target)

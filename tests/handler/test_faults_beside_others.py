@@ -12,7 +12,7 @@ from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
 from rotunda.broker.coordinator.transaction.shard import TransactionShard
 from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
 from rotunda.broker.handler import handler_process
-from rotunda.broker.handler.group_fast_path import CommitAnswers
+from rotunda.broker.handler.group_fast_path import CommitResponses
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
 from rotunda.broker.ipc.response_writer import ResponseWriter
@@ -109,7 +109,7 @@ def test_a_fault_at_the_commit_of_one_partition_costs_no_other_its_records(
     sent = {p: client.produce([("topic", p, record_batch([b"a"]))]) for p, client in clients.items()}
     with monkeypatch.context() as patch:
         patch.setattr(PartitionLog, "commit", faulty)
-        stepped.turn(0)
+        stepped.run_once(0)
         stepped.drain()
     assert [produced(sent[p])[0][0] for p in (broken, good)] == [STORAGE_ERROR, 0]
     later = clients[broken].produce([("topic", broken, record_batch([b"later"]))])
@@ -131,8 +131,8 @@ def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
     broken: Any = SimpleNamespace(facts=None)
     committers = [(answered_request(client.connection, api=(8, 8)), broken) for client in clients]
     handler = stepped.handler(0)
-    CommitAnswers(handler._responses, handler.now_ns).answer_repeated(committers, 0)
-    stepped.turn(0)
+    CommitResponses(handler._responses, handler.now_ns).send_repeated(committers, 0)
+    stepped.run_once(0)
     stepped.drain()
     assert [each.answer.kind for each in sent] == [CLOSE_CONNECTION] * 2
     assert "an offset commit" in caplog.text
@@ -153,7 +153,7 @@ def test_what_was_answered_before_a_fault_of_the_turn_goes_out(
     with monkeypatch.context() as patch:
         patch.setattr(LogManager, "tick", fault)
         with pytest.raises(ZeroDivisionError):
-            stepped.turn(0)
+            stepped.run_once(0)
     stepped.drain()
     assert produced(sent) == [(0, 0)]
     assert not stepped.released(0, 0)
@@ -173,7 +173,7 @@ class Loop:
         self.stop = StopFlag()
         self.turns = SimpleNamespace(begin=lambda _: None, end=lambda _: None)
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         if self.left:
             self.left -= 1
             raise ZeroDivisionError("ours")

@@ -60,7 +60,7 @@ def test_any_handler_serves_any_partition(stepped: SteppedBroker, handler: int) 
     partition = stepped.owned_by("topic", 0)[0]
     fill(stepped, partition, [b"a", b"b"], [b"c"])
     sent = fetch(stepped.client(), partition, 0, handler)
-    stepped.turn(handler)
+    stepped.run_once(handler)
     stepped.drain()
     assert values(sent) == [b"a", b"b", b"c"]
     assert found(sent).high_watermark == 3
@@ -145,16 +145,16 @@ def test_an_append_wakes_the_fetch_that_waits_for_it(stepped: SteppedBroker, own
     partition = stepped.owned_by("topic", 0)[0]
     handler = 0 if own else 1
     sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=10_000)
-    stepped.turn(handler)
+    stepped.run_once(handler)
     row = stepped.partition("topic", partition).row
     assert stepped.context.partitions.waiters(row) == [handler]
     stepped.client().produce([("topic", partition, record_batch([b"new"]))])
     drain_bells(stepped)
-    stepped.turn(0)
+    stepped.run_once(0)
     if not own:
         assert stepped.context.target_bells[1].wait(0)
         assert not stepped.context.target_bells[0].wait(0)
-        stepped.turn(1)
+        stepped.run_once(1)
     stepped.drain()
     assert values(sent) == [b"new"]
     # The flag is set for the consumer's next fetch; when the row moves and no fetch waits, it is cleared.
@@ -179,12 +179,12 @@ def test_an_append_between_the_look_and_the_flag_is_not_missed(
     def append_first(self: object, rows: object, handler: int) -> None:
         monkeypatch.undo()
         stepped.client().produce([("topic", partition, record_batch([b"raced"]))])
-        stepped.turn(0)
+        stepped.run_once(0)
         real(self, rows, handler)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(table), "raise_flags", append_first)
     sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
-    stepped.turn(1)
+    stepped.run_once(1)
     stepped.drain()
     assert values(sent) == [b"raced"]
 
@@ -192,7 +192,7 @@ def test_an_append_between_the_look_and_the_flag_is_not_missed(
 def test_an_owner_that_dies_between_commit_and_bell_leaves_nobody_waiting(stepped: SteppedBroker) -> None:
     partition = stepped.owned_by("topic", 0)[0]
     sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
-    stepped.turn(1)
+    stepped.run_once(1)
     stepped.client().produce([("topic", partition, record_batch([b"new"]))])
     line = 1
     while stepped.end("topic", partition) == 0:
@@ -201,7 +201,7 @@ def test_an_owner_that_dies_between_commit_and_bell_leaves_nobody_waiting(steppe
         stepped.replace(0)
         line += 1
     assert stepped.handler(1).wait_ms() <= 300
-    stepped.turn(1)
+    stepped.run_once(1)
     stepped.drain()
     assert values(sent) == [b"new"]
 
@@ -212,7 +212,7 @@ def test_min_bytes_and_the_deadline(stepped: SteppedBroker) -> None:
     assert not sent.answers
     assert 0 < stepped.handler(sent.target).wait_ms() <= 300
     stepped.clock.advance_ms(501)
-    stepped.turn(sent.target)
+    stepped.run_once(sent.target)
     stepped.drain()
     assert values(sent) == [b"little"]
 
@@ -223,11 +223,11 @@ def test_a_replacement_does_not_let_a_parked_fetch_wait_anew(stepped: SteppedBro
     stepped.replace(sent.target)
     client, sequence = next((c, s) for c in stepped._clients.values() for s, each in c.sent.items() if each is sent)
     stepped.put(client, sequence)
-    stepped.turn(sent.target)
+    stepped.run_once(sent.target)
     stepped.drain()
     assert not sent.answers
     stepped.clock.advance_ms(101)
-    stepped.turn(sent.target)
+    stepped.run_once(sent.target)
     stepped.drain()
     assert values(sent) == []
 
@@ -235,7 +235,7 @@ def test_a_replacement_does_not_let_a_parked_fetch_wait_anew(stepped: SteppedBro
 def test_min_bytes_beyond_what_may_be_answered_is_not_waited_for(stepped: SteppedBroker) -> None:
     fill(stepped, 0, [b"x" * 200], [b"y" * 200])
     at_once = fetch(stepped.client(), 0, 0, max_wait_ms=500, min_bytes=1 << 20, size=200)
-    stepped.turn(at_once.target)
+    stepped.run_once(at_once.target)
     stepped.drain()
     assert values(at_once) == [b"x" * 200]
 
@@ -246,7 +246,7 @@ def test_a_topic_that_goes_takes_no_fetch_with_it(stepped: SteppedBroker, handle
     """Deleted, or deleted and recreated under the same name before any handler has noticed."""
     partition = stepped.owned_by("topic", 0)[0]
     sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=1000)
-    stepped.turn(handler)
+    stepped.run_once(handler)
     stepped.delete("topic")
     if again:
         controller = stepped.controller
@@ -254,8 +254,8 @@ def test_a_topic_that_goes_takes_no_fetch_with_it(stepped: SteppedBroker, handle
         controller.auto_create(["topic"])
         stepped.announce_metadata()
     for _ in range(3):
-        stepped.turn(1 - handler)
-        stepped.turn(handler)
+        stepped.run_once(1 - handler)
+        stepped.run_once(handler)
     stepped.clock.advance_ms(1001)
     stepped.settle()
     assert len(sent.answers) == 1
@@ -278,13 +278,13 @@ def test_a_topic_of_the_same_name_starts_anew(stepped: SteppedBroker) -> None:
 def test_a_replacement_serves_the_fetch_that_was_parked(stepped: SteppedBroker) -> None:
     partition = stepped.owned_by("topic", 0)[0]
     sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
-    stepped.turn(1)
+    stepped.run_once(1)
     row = stepped.partition("topic", partition).row
     stepped.kill(1)
     stepped.boot(1)
     assert stepped.context.partitions.waiters(row) == []
     stepped.replace(1)
-    stepped.turn(1)
+    stepped.run_once(1)
     assert stepped.context.partitions.waiters(row) == [1]
     fill(stepped, partition, [b"new"])
     assert values(sent) == [b"new"]
@@ -302,7 +302,7 @@ def test_a_topic_that_goes_between_finding_and_reading_its_records_is_an_error_o
     def deleted_first(path: Fetches, found: FileSlice) -> bytes:
         monkeypatch.undo()
         stepped.delete("topic")
-        stepped.turn(0)
+        stepped.run_once(0)
         return real(path, found)
 
     def fill_both() -> None:
@@ -319,7 +319,7 @@ def test_a_topic_that_goes_between_finding_and_reading_its_records_is_an_error_o
     monkeypatch.setattr(Fetches, "_read_records", deleted_first)
     sent = stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 1)
     if parked:
-        stepped.turn(1)
+        stepped.run_once(1)
         assert not sent.answers
         fill_both()
     stepped.settle()
@@ -387,17 +387,17 @@ def test_a_poll_of_many_idle_partitions_reads_each_once(
         return client.send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), handler)
 
     first = poll()
-    stepped.turn(handler)
+    stepped.run_once(handler)
     # Twice, because the flags were cleared at the first read.
     assert work.taken() == (80, 0)
     stepped.clock.advance_ns(1_000_000_000)
-    stepped.turn(handler)
+    stepped.run_once(handler)
     assert work.taken() == (0, 0)
     second = poll()
-    stepped.turn(handler)
+    stepped.run_once(handler)
     assert work.taken() == (40, 0)
     for _ in range(5):
-        stepped.turn(handler)
+        stepped.run_once(handler)
     assert work.taken() == (0, 0)
     stepped.client().produce([("wide", 7, record_batch([b"new"]))])
     stepped.settle()
@@ -463,12 +463,12 @@ def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
     monkeypatch.setattr(Fetches, "read", slow)
     sent = poll(1 if enough else 10_000)
     for turns in range(1, 4):
-        stepped.turn(0)
+        stepped.run_once(0)
         # The first step's partitions, then as many in each turn.
         assert slices == [4] * (turns + 1)
         assert stepped.handler(0).wait_ms() == 0
     other = stepped.client().produce([("wide", first_own, record_batch([b"moved"]))])
-    stepped.turn(0)
+    stepped.run_once(0)
     stepped.drain()
     assert produced(other) == [(0, 0)]
     stepped.settle(20)
@@ -505,13 +505,13 @@ def test_a_handler_that_was_left_behind_looks_at_everything_that_it_watches(step
     partition = stepped.owned_by("topic", 0)[0]
     row = stepped.partition("topic", partition).row
     sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
-    stepped.turn(1)
+    stepped.run_once(1)
     moved = stepped.context.partitions.moved_rows
     stepped.client().produce([("topic", partition, record_batch([b"new"]))])
-    stepped.turn(0)
+    stepped.run_once(0)
     for _ in range(CAPACITY):
         moved.note(0, 1, row + 1)
-    stepped.turn(1)
+    stepped.run_once(1)
     stepped.drain()
     assert values(sent) == [b"new"]
 

@@ -162,7 +162,7 @@ def test_a_replacement_knows_no_sessions(stepped: SteppedBroker) -> None:
     consumer = Consumer(stepped)
     consumer.fetch([(0, 1)])
     waiting = consumer.send(max_wait_ms=60_000)
-    stepped.turn(0)
+    stepped.run_once(0)
     assert not waiting.answers
     stepped.kill(0)
     stepped.boot(0)

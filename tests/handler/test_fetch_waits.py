@@ -45,7 +45,7 @@ def fetch(
     body += struct.pack(">i", len(places))
     body += b"".join(struct.pack(">iiqqi", partition, -1, offset, -1, size) for partition, offset in places)
     sent = broker.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""))
-    broker.turn(sent.target)
+    broker.run_once(sent.target)
     broker.drain()
     return sent
 
@@ -110,7 +110,7 @@ def test_a_batch_beyond_the_limit_is_returned_after_a_wait(stepped: SteppedBroke
     for partition in moved:
         fill(stepped, "topic", partition, 1, LITTLE)
     stepped.clock.advance_ms(501)
-    stepped.turn(sent.target)
+    stepped.run_once(sent.target)
     stepped.drain()
     assert batches(sent) == [1, 1]
 

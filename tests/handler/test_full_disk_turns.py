@@ -53,7 +53,7 @@ def fill_the_disk(broker: SteppedBroker) -> Sent:
     refused = send(broker, b"refused")
     # The slices of that turn precede its commit, and those that it creates are started by a tick.
     with mock.patch.object(os, "pwritev", cut_short):
-        broker.turn(0)
+        broker.run_once(0)
     broker.drain()
     own = broker.owned_by("wide", 0)
     assert produced(refused) == [(STORAGE_ERROR, -1)] * len(own)
@@ -69,7 +69,7 @@ def let_there_be_room(broker: SteppedBroker) -> None:
 def take_slices(broker: SteppedBroker) -> None:
     """Start the slices by a tick, and run them in the following turns."""
     broker.clock.advance_ms(200)
-    broker.turn(0)
+    broker.run_once(0)
     assert not broker.handler(0).slices.is_idle
     broker.settle()
     assert not manager(broker).changes
@@ -137,8 +137,8 @@ def test_one_that_is_asked_for_is_restored_there_and_then(broker: SteppedBroker,
     let_there_be_room(broker)
     index = broker.owned_by("wide", 0)[-1]
     sent = broker.client().produce([("wide", index, record_batch([b"after"]))])
-    with mock.patch.object(broker.handler(0).slices, "turn", return_value=False):
-        broker.turn(0)
+    with mock.patch.object(broker.handler(0).slices, "run_once", return_value=False):
+        broker.run_once(0)
     broker.drain()
     assert produced(sent) == [(0, 1)]
     assert restored == [f"wide-{index}"]

@@ -48,7 +48,7 @@ class Lags(Handler):
         """Advance the clock by an interval; return the rows of one turn at its end."""
         self.now_ns += INTERVAL_NS
         self.feed.rows.clear()
-        self.lags.turn(self.now_ns)
+        self.lags.run_once(self.now_ns)
         return list(self.feed.rows)
 
 
@@ -106,11 +106,11 @@ def test_many_groups_are_told_of_a_few_at_a_time(handler: Lags) -> None:
         handler.add(f"group {number}", {(TOPIC, 0): 50})
     assert len(handler.round()) == MOST_ROWS
     handler.feed.fill = 0.6
-    handler.lags.turn(handler.now_ns)
+    handler.lags.run_once(handler.now_ns)
     assert len(handler.feed.rows) == MOST_ROWS, "the ring has no room for it"
     handler.feed.fill = 0.4
     for _ in range(3):
-        handler.lags.turn(handler.now_ns)
+        handler.lags.run_once(handler.now_ns)
     assert len({row["group"] for row in handler.feed.rows}) == len(handler.feed.rows) == 2 * MOST_ROWS
     # After a round of any duration, the next one starts an interval after its start.
     handler.commit("group 7", 0, 60)
@@ -122,10 +122,10 @@ def test_groups_of_which_there_is_nothing_to_tell_take_little_time_at_once(handl
         handler.add(f"group {number}", {(TOPIC, 0): 50})
     handler.clock.monotonic_ns = lambda: handler.now_ns + MOST_NS
     left = []
-    handler.lags.turn(handler.now_ns)
+    handler.lags.run_once(handler.now_ns)
     for _ in range(4):
         left.append(len(handler.lags._left or ()))
-        handler.lags.turn(handler.now_ns)
+        handler.lags.run_once(handler.now_ns)
     assert left == [4, 3, 2, 1]
 
 

@@ -30,10 +30,10 @@ def handler() -> Handler:
 
 
 def test_nothing_is_told_while_nobody_looks(handler: Handler) -> None:
-    handler.snapshot.turn(handler.now_ns)
+    handler.snapshot.run_once(handler.now_ns)
     assert handler.reader.read() is None
     handler.wants.web_looks(handler.now_ns + 1)
-    handler.snapshot.turn(handler.now_ns)
+    handler.snapshot.run_once(handler.now_ns)
     assert handler.reader.read() is not None
 
 
@@ -60,7 +60,7 @@ def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handl
     checked = []
     handler.snapshot._now_ns = lambda: handler.now_ns + INTERVAL_NS // 10
     for _ in range(20):
-        handler.snapshot.turn(handler.now_ns)
+        handler.snapshot.run_once(handler.now_ns)
         checked.append(handler.reader.checked_ns)
         handler.now_ns += INTERVAL_NS // 2
     # A tenth of a second for each snapshot: one per five seconds is two hundredths of the time.
@@ -68,7 +68,7 @@ def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handl
     handler.snapshot._now_ns = lambda: handler.now_ns
     for _ in range(20):
         handler.now_ns += INTERVAL_NS // 2
-        handler.snapshot.turn(handler.now_ns)
+        handler.snapshot.run_once(handler.now_ns)
         checked.append(handler.reader.checked_ns)
     assert len(set(checked)) == 2 + 10
 
@@ -76,10 +76,10 @@ def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handl
 def test_who_looks_does_not_wait_long_for_a_handler_that_others_keep_from_its_processor(handler: Handler) -> None:
     handler.wants.web_looks(10**15)
     handler.snapshot._now_ns = lambda: handler.now_ns + 2 * INTERVAL_NS
-    handler.snapshot.turn(handler.now_ns)
+    handler.snapshot.run_once(handler.now_ns)
     first = handler.reader.checked_ns
     handler.now_ns += MOST_INTERVAL_NS
-    handler.snapshot.turn(handler.now_ns)
+    handler.snapshot.run_once(handler.now_ns)
     assert handler.reader.checked_ns > first
 
 
@@ -97,12 +97,12 @@ def test_another_is_not_begun_before_one_is_done(handler: Handler) -> None:
     handler.snapshot._begin = begun.append
     handler.wants.web_looks(10**15)
     for _ in range(5):
-        handler.snapshot.turn(handler.now_ns)
+        handler.snapshot.run_once(handler.now_ns)
         handler.now_ns += INTERVAL_NS
     assert len(begun) == 1
     finished(begun[0])
     handler.now_ns += 1000 * INTERVAL_NS
-    handler.snapshot.turn(handler.now_ns)
+    handler.snapshot.run_once(handler.now_ns)
     assert len(begun) == 2
 
 
@@ -112,11 +112,11 @@ def test_a_fault_ends_the_telling_for_a_while_and_nothing_else(
     handler.wants.web_looks(10**15)
     with monkeypatch.context() as broken:
         broken.setattr(handler.snapshot, "document", lambda: 1 / 0)
-        handler.snapshot.turn(handler.now_ns)
+        handler.snapshot.run_once(handler.now_ns)
     assert "cannot publish the snapshot" in caplog.text
-    handler.snapshot.turn(handler.now_ns + FAULT_PAUSE_NS - 1)
+    handler.snapshot.run_once(handler.now_ns + FAULT_PAUSE_NS - 1)
     assert handler.reader.read() is None
-    handler.snapshot.turn(handler.now_ns + FAULT_PAUSE_NS)
+    handler.snapshot.run_once(handler.now_ns + FAULT_PAUSE_NS)
     assert handler.reader.read() is not None
 
 

@@ -35,7 +35,7 @@ class Loop:
         self.sleeps: list[float] = []
         self.turns = SlowTurns(logging.getLogger(__name__), clock.monotonic_ns)
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         self.count += 1
         self.clock.advance_ms(self.work_ms)
         if self.count == 100:

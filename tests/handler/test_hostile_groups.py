@@ -228,7 +228,7 @@ def test_offsets_that_cannot_be_written_are_told_to_nobody(broker: SteppedBroker
     one = {"group_id": group_id, "topics": topics}
     fetched = send(broker.client(), 9, version, one if version < 8 else {"groups": [one]})
     with mock.patch.object(LogSegment, "write", side_effect=OSError(28, "no space")):
-        broker.turn(0)
+        broker.run_once(0)
     broker.settle()
     assert int(answer_of(sent).topics[0].partitions[0].error_code) in (15, 16)
     answer = answer_of(fetched)

@@ -86,7 +86,7 @@ def test_others_are_served_while_a_batch_is_written(broker: SteppedBroker, piece
     behind = [send(broker.client(), own, small(number)) for number in (1, 2)]
     for turns in range(100):
         before_ns = broker.clock.monotonic_ns()
-        broker.turn(0)
+        broker.run_once(0)
         # The first steps, the slices, and the amount by which each exceeds its share.
         assert broker.clock.monotonic_ns() - before_ns <= (5 + PIECE_MS + 5 + PIECE_MS) * MS
         broker.drain()
@@ -124,8 +124,8 @@ def test_large_batches_survive_their_handlers(broker: SteppedBroker, pieces: Pie
         parts = [("topic", partition, batch(number)) for partition in (own, foreign)]
         sent.append(client.send(PRODUCE, 7, produce_body(parts), 0))
     for _ in range(turns):
-        broker.turn(0)
-        broker.turn(1)
+        broker.run_once(0)
+        broker.run_once(1)
         broker.drain()
     broker.replace(victim)
     broker.settle(500)
@@ -184,7 +184,7 @@ def test_a_topic_that_goes_and_comes_again_meanwhile(broker: SteppedBroker, piec
     """No further writes reach the old position: the files there belong to another topic."""
     partition = broker.owned_by("topic", 0)[0]
     sent = [send(broker.client(), partition, batch) for batch in (large(1), small(2))]
-    broker.turn(0)
+    broker.run_once(0)
     assert not sent[0].answers
     written = pieces.written
     broker.delete("topic")
@@ -205,7 +205,7 @@ def test_a_disk_that_fails_meanwhile(broker: SteppedBroker, pieces: Pieces, numb
     """A full disk with free space by the time of the commit accepts the batch; a broken one rejects all appends."""
     partition = broker.owned_by("topic", 0)[0]
     sent = send(broker.client(), partition, large(1))
-    broker.turn(0)
+    broker.run_once(0)
     pieces.error = number
     broker.settle(500)
     pieces.error = 0

@@ -8,7 +8,7 @@ import pytest
 
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.server_log.slow_turns import SLOW_TURN_NS
-from tests.support.call_clock import NS_A_CALL, CallClock, turn
+from tests.support.call_clock import NS_A_CALL, CallClock, run_once
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import answer_of, open_coordinator_topics, send
 
@@ -38,8 +38,8 @@ def turn_until(broker: SteppedBroker, sent: list[Sent], pause_ms: int = 1) -> in
     """Run all processes until every request has a response; return the longest turn of the handler, in ns."""
     longest = 0
     while not all(each.answers for each in sent):
-        longest = max(longest, turn(broker, 0) * NS_A_CALL)
-        turn(broker, 1)
+        longest = max(longest, run_once(broker, 0) * NS_A_CALL)
+        run_once(broker, 1)
         broker.drain()
         broker.clock.advance_ms(pause_ms)
     return longest
@@ -58,7 +58,7 @@ def test_hundreds_of_members_join_and_sync_in_short_turns(broker: SteppedBroker)
 
     syncs = [send(c, ApiKey.SYNC_GROUP, VERSION, sync(j, members)) for c, j in zip(clients, joined, strict=True)]
     while not any(each.answers for each in syncs):
-        assert turn(broker, 0) * NS_A_CALL < SLOW_TURN_NS
+        assert run_once(broker, 0) * NS_A_CALL < SLOW_TURN_NS
         broker.drain()
     assert not all(each.answers for each in syncs)
     broker.replace(0)

@@ -81,7 +81,7 @@ def filled(broker: SteppedBroker, topic: str, name: str, records: list[Record]) 
     log = broker.parts(owner).coordinators.logs[topic, partition]
     for start in range(0, len(records), 500):
         log.append(records[start : start + 500], lambda _: None)
-        broker.turn(owner)
+        broker.run_once(owner)
     return owner
 
 
@@ -91,7 +91,7 @@ def turned_until_loaded(broker: SteppedBroker, owner: int, replays: list[int]) -
     longest = 0
     while coordinators.loading:
         before = replays[0]
-        broker.turn(owner)
+        broker.run_once(owner)
         longest = max(longest, replays[0] - before)
     return longest
 
@@ -107,7 +107,7 @@ def test_groups_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, 
     sent = broker.client().produce([("topic", served, record_batch([b"beside"]))])
     asked = Member(broker, GROUP)
     commit = asked.commit_request({PLACE: 8})
-    broker.turn(owner)
+    broker.run_once(owner)
     broker.drain()
     assert produced(sent)[0][0] == 0
     assert asked.answer(commit).topics[0].partitions[0].error_code == LOADING
@@ -127,7 +127,7 @@ def test_who_dies_while_it_loads_is_replaced_by_one_that_loads_anew(broker: Step
     owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
     for _ in range(2):
         broker.replace(owner)
-        broker.turn(owner)
+        broker.run_once(owner)
     turned_until_loaded(broker, owner, [0])
     assert committed(broker, GROUP, [PLACE]) == [(7, 0)]
 
@@ -157,7 +157,7 @@ def test_a_marker_that_comes_while_a_group_is_loaded_counts(broker: SteppedBroke
     owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
     broker.replace(owner)
     for _ in range(turns):
-        broker.turn(owner)
+        broker.run_once(owner)
     ended = producer.end(commit=commit)
     broker.settle(rounds=400)
     assert answer_of(ended).error_code == 0
@@ -174,7 +174,7 @@ def test_transactional_ids_are_loaded_in_slices_and_asked_for_again(broker: Step
     owner = filled(broker, TRANSACTION_TOPIC, ID, list(transactional_ids(RECORDS, now_ms)))
     broker.replace(owner)
     early = producer.init()
-    broker.turn(owner)
+    broker.run_once(owner)
     broker.drain()
     assert answer_of(early).error_code == LOADING
     values = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1, "transactional_id_pattern": None}
@@ -198,7 +198,7 @@ def test_ids_that_have_expired_are_forgotten_in_slices(broker: SteppedBroker) ->
     left = [sum(1 for _ in known.transactions())]
     assert left == [RECORDS]
     while left[-1]:
-        broker.turn(owner)
+        broker.run_once(owner)
         left.append(sum(1 for _ in known.transactions()))
     assert max(before - after for before, after in pairwise(left)) <= 256
     broker.replace(owner)
@@ -221,7 +221,7 @@ def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
 
     monkeypatch.setattr(offset_expiration, "delete_offset", counted)
     broker.delete("topic")
-    broker.turn(owner)
+    broker.run_once(owner)
     broker.create("topic", 4)
     longest = 0
     groups = others(1_000)
@@ -230,7 +230,7 @@ def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
         assert Member(broker, group).commit({PLACE: 7}) == [0]
     while shard.offsets.searches:
         before = searched[0]
-        broker.turn(owner)
+        broker.run_once(owner)
         longest = max(longest, searched[0] - before)
     assert longest <= 2 * OFFSETS_AT_ONCE
     asked = [committed(broker, group, [PLACE])[0][0] for group in (*groups[-2:], *groups[:2])]
@@ -262,13 +262,13 @@ def test_offsets_of_one_group_go_in_slices_and_who_asks_for_it_is_told_to_come_a
     broker.announce_metadata()
     left = [partitions]
     while left[-1] == partitions:
-        broker.turn(owner)
+        broker.run_once(owner)
         left.append(len(shard.offsets.keys_of(GROUP)))
     values = {"group_id": GROUP, "topics": [], "require_stable": False}
     assert call(broker, broker.client(), ApiKey.OFFSET_FETCH, 7, values).error_code == LOADING
     left.append(len(shard.offsets.keys_of(GROUP)))
     while left[-1]:
-        broker.turn(owner)
+        broker.run_once(owner)
         left.append(len(shard.offsets.keys_of(GROUP)))
     steps = sorted([before - after for before, after in pairwise(left)])
     assert steps[-1] <= (STEPS_WHILE_ASKED + 4) * OFFSETS_AT_ONCE
@@ -314,21 +314,21 @@ def test_partitions_that_could_not_be_written_to_are_let_go_of_and_read_back_in_
     for number, name in enumerate(names):
         groups.classic.create(groups.shard_of(name), name)
         if not number % 100:
-            broker.turn(owner)
+            broker.run_once(owner)
     assert Member(broker, names[0]).commit({PLACE: 7}) == [0]
     shards = list(groups.shards())
     assert len(shards) == len(own)
     for shard in shards:
         shard.append([(offset_key("x", "topic", 0), None)], lambda _: None)
     with mock.patch.object(LogSegment, "write", side_effect=OSError(errno.ENOSPC, "full")):
-        broker.turn(owner)
+        broker.run_once(owner)
     replays[0] = 0
     let_go, read, opened = [len(names)], [0], [0]
     values = {"states_filter": (), "types_filter": ()}
     early = None
     while early is None or coordinators.loading:
-        broker.turn(1 - owner)
-        broker.turn(owner)
+        broker.run_once(1 - owner)
+        broker.run_once(owner)
         let_go.append(sum(len(shard.groups) for shard in shards))
         read.append(replays[0])
         opened.append(len(coordinators.logs))

@@ -17,7 +17,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.steps import finished
 from rotunda.broker.scheduling import slices
 from rotunda.broker.security.acl.acls import Acl
-from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
+from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, run_once
 from tests.support.stepped_broker import Sent, SteppedBroker
 
 ACLS = 2_000
@@ -112,7 +112,7 @@ def test_of_many_acls_all_or_none_are_made_and_deleted_whenever_the_controller_d
         while True:
             sent = broker.client().send_frame(key, VERSION, request)
             for _ in range(turns):
-                turn(broker, CONTROLLER)
+                run_once(broker, CONTROLLER)
             broker.drain()
             seen.add((stored(broker), there := bool(sent.answers)))
             broker.replace(CONTROLLER)

@@ -11,7 +11,7 @@ from rotunda.broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.scheduling import slices
-from tests.support.call_clock import CallClock, turn
+from tests.support.call_clock import CallClock, run_once
 from tests.support.stepped_broker import SteppedBroker
 
 CHANGES = 500
@@ -66,7 +66,7 @@ def test_what_some_slices_have_changed_is_known_everywhere_before_the_next_ones(
     while not sent.answers:
         before = broker.parts(0).metadata.version
         for target in (CONTROLLER, 0):
-            turn(broker, target)
+            run_once(broker, target)
         broker.drain()
         steps.append(broker.parts(0).metadata.version - before)
         assert broker.controller.version - broker.parts(0).metadata.version < ANNOUNCED_AT_ONCE

@@ -107,7 +107,7 @@ def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedB
     assert waiting > 10
     sent = broker.client().produce([("wide", last, record_batch([b"at once"]))])
     frames = broker.handler(0)
-    frames.slices.turn()
+    frames.slices.run_once()
     assert len(partitions.changes) == waiting
     # The other partitions wait for their slices, which are not started here.
     with mock.patch.object(partitions.changes, "begin"):
@@ -176,7 +176,7 @@ def test_a_deleted_partition_is_closed_in_slices_and_at_once_if_its_row_is_asked
     with mock.patch.object(broker.handler(1), "_refresh_metadata", return_value=False):
         parts = [("gone", own, record_batch([b"here"])), ("gone", last.index, record_batch([b"stale"]))]
         sent = broker.client().send(PRODUCE, 7, produce_body(parts, 1), target=1)
-        broker.turn(1)
+        broker.run_once(1)
     peer_rpc = broker.handler(0)._peer_rpc
     assert not peer_rpc.take(peer_rpc.receive(), broker.clock.monotonic_ns() + 1)
     assert table.state(last.row) == STATE_CLOSED
@@ -235,7 +235,7 @@ def test_what_is_sent_waits_until_all_that_was_announced_is_taken_over(
     monkeypatch.setattr(partitions, "take_metadata", lambda _: real(0))
     turns = 0
     while not sent_is_taken(broker, sent):
-        assert broker.turn(0)
+        assert broker.run_once(0)
         turns += 1
         assert turns < 100
         if partitions.is_taking:
@@ -271,10 +271,10 @@ def test_what_there_was_no_room_to_open_is_opened_in_slices_when_there_is(broker
     broker.settle(10)
     assert produced(refused) != [(0, 0)]
     broker.clock.advance_ms(1_100)
-    with mock.patch.object(broker.handler(0).slices, "turn", return_value=False):
-        broker.turn(0)
+    with mock.patch.object(broker.handler(0).slices, "run_once", return_value=False):
+        broker.run_once(0)
         broker.clock.advance_ms(200)
-        broker.turn(0)
+        broker.run_once(0)
     assert not partitions.owned
     assert len(partitions.changes) == len(own)
     sent = broker.client().produce([("wide", own[-1], record_batch([b"at once"]))])

@@ -25,7 +25,7 @@ def turns_until_answered(broker: SteppedBroker, sent: Sent, bystander: Client) -
     while not sent.answers:
         asked = send(bystander, HEARTBEAT, 1, {"group_id": group, "member_id": "m", "member_epoch": 1})
         for target in range(len(broker.handlers)):
-            broker.turn(target)
+            broker.run_once(target)
         broker.drain()
         assert asked.answers, f"not answered in turn {turns}"
         turns += 1

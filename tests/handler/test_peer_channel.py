@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from rotunda.broker.ipc import request_channel
-from rotunda.broker.ipc.peer_channel import DONE, PRODUCE_ANSWER, PRODUCE_PART, TASK, TASK_ANSWER, PeerMessage, Peers
+from rotunda.broker.ipc.peer_channel import DONE, PRODUCE_PART, PRODUCE_REPLY, TASK, TASK_REPLY, PeerMessage, Peers
 from rotunda.broker.ipc.request_channel import RequestChannel
 from rotunda.shm.rings.bell import SemaphoreBell
 from rotunda.shm.rings.ring import RingProducer
@@ -101,7 +101,7 @@ def test_a_question_is_not_released_before_its_answer_is_out(
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
     # The opposite ring is full of responses, which may use all of it.
     while not other.waiting:
-        other.answer(0, PeerMessage(TASK_ANSWER, token=-1))
+        other.answer(0, PeerMessage(TASK_REPLY, token=-1))
     placed: list[RingProducer] = []
     one.send(1, PeerMessage(TASK, token=1), placed.append)
     one.publish()
@@ -129,7 +129,7 @@ def test_d04_two_that_ask_each_other_without_end_both_get_their_answers(
         for me, one in enumerate(both):
             for source, message, _ in one.receive():
                 if message.kind == PRODUCE_PART:
-                    one.answer(source, PeerMessage(PRODUCE_ANSWER, token=message.token))
+                    one.answer(source, PeerMessage(PRODUCE_REPLY, token=message.token))
                 else:
                     answered[me][message.token] += 1
             one.publish()

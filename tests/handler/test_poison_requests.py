@@ -58,7 +58,7 @@ def settle(broker: SteppedBroker) -> int:
     for _ in range(40):
         for index in range(CONTROLLER + 1):
             try:
-                broker.turn(index)
+                broker.run_once(index)
             except Killed:
                 deaths += 1
                 broker.replace(index)
@@ -160,7 +160,7 @@ def test_an_answer_that_was_put_off_and_kills_is_its_requests_fault(
     monkeypatch.setattr(Fetches, "_send", deadly)
     fetching = stepped.client()
     parked = fetching.send(FETCH, FETCH_VERSION, fetch_body("topic", partition, 0, max_wait_ms=60_000), target=0)
-    stepped.turn(0)
+    stepped.run_once(0)
     produce = stepped.client().produce([("topic", partition, record_batch([b"value"]))])
     assert settle(stepped) == 2
     assert is_dropped(parked)
@@ -229,15 +229,15 @@ def test_nobody_is_blamed_for_a_death_after_a_fault(stepped: SteppedBroker, monk
     """A fault ends a turn in the middle of a request; the process is killed later, while it sleeps."""
     handler = stepped.handler(0)
 
-    def turn() -> bool:
+    def run_once() -> bool:
         handler._poison.current.enter((1, 7))
         raise ZeroDivisionError("ours")
 
     for _ in range(2):
         handler = stepped.handler(0)
-        monkeypatch.setattr(handler.slices, "turn", turn)
+        monkeypatch.setattr(handler.slices, "run_once", run_once)
         with pytest.raises(ZeroDivisionError, match="ours"):
-            stepped.turn(0)
+            stepped.run_once(0)
         stepped.replace(0)
     assert stepped.handler(0)._poison.current.deaths() == {}
 

@@ -48,15 +48,15 @@ def test_what_could_not_be_written_is_refused_again_by_a_replacement(
         stepped.settle()
     # An earlier request that waits for its other owner holds all later ones in the ring.
     client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
-    stepped.turn(0)
+    stepped.run_once(0)
     if known:
         stepped.client().produce([("topic", own, record_batch([b"again"]))])
-        stepped.turn(0)
+        stepped.run_once(0)
     failed = client.produce([("topic", own, record_batch([b"failed"]))])
-    with_full_disk(lambda: stepped.turn(0))
+    with_full_disk(lambda: stepped.run_once(0))
     for number in range(3):
         stepped.client().produce([("topic", own, record_batch([b"later %d" % number]))])
-    stepped.turn(0)
+    stepped.run_once(0)
     stepped.replace(0)
     stepped.settle()
     assert [produced_of(answer.payload) for answer in failed.answers] == [[STORAGE_ERROR]] * 2
@@ -74,10 +74,10 @@ def test_a_forwarded_part_that_could_not_be_written_is_not_acknowledged_later(
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     parts = [("topic", own, record_batch([b"own"])), ("topic", foreign, record_batch([b"failed"]))]
     sent = stepped.client().produce(parts)
-    stepped.turn(0)
-    with_full_disk(lambda: stepped.turn(1))
+    stepped.run_once(0)
+    with_full_disk(lambda: stepped.run_once(1))
     stepped.client().produce([("topic", foreign, record_batch([b"later"]))])
-    stepped.turn(1)
+    stepped.run_once(1)
     stepped.replace(0)
     stepped.settle()
     assert [error for error, _ in produced(sent)] == [0, STORAGE_ERROR]
@@ -96,7 +96,7 @@ def test_a_duplicate_of_what_stands_succeeds_though_the_rest_of_the_turn_fails(
     again = client.produce([("topic", 0, batch)])
     other = stepped.client().produce([("topic", 0, batch)])
     failing = stepped.client().produce([("topic", 0, record_batch([b"b"]))])
-    with_full_disk(lambda: stepped.turn(first.target))
+    with_full_disk(lambda: stepped.run_once(first.target))
     stepped.drain()
     assert [produced(sent) for sent in (first, again, other)] == [[(0, 0)]] * 3
     assert produced(failing) == [(STORAGE_ERROR, -1)]
@@ -116,8 +116,8 @@ def test_a_refusal_is_repeated_though_its_reason_has_gone(stepped: SteppedBroker
     early = client.produce([("topic", own, record_batch([b"2"], base_sequence=2, **fields))])
     unknown = stepped.client().produce([("new", 0, record_batch([b"n"]))], acks=1)
     stepped.client().produce([("topic", own, record_batch([b"1"], base_sequence=1, **fields))])
-    stepped.turn(0)
-    stepped.turn(unknown.target)
+    stepped.run_once(0)
+    stepped.run_once(unknown.target)
     stepped.create("new", 1)
     stepped.replace(0)
     stepped.settle()
@@ -173,7 +173,7 @@ def test_a_torn_write_is_cut_off_and_written_again(stepped: SteppedBroker, monke
     with monkeypatch.context() as patch:
         patch.setattr(log_segment.os, "pwritev", torn)
         with pytest.raises(Killed):
-            stepped.turn(0)
+            stepped.run_once(0)
     stepped.replace(0)
     stepped.settle()
     assert [produced(each) for each in sent] == [[(0, number)] for number in range(3)]
@@ -185,7 +185,7 @@ def held_behind_another(stepped: SteppedBroker, own: int, foreign: int) -> tuple
     client = stepped.client()
     held = client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
     behind = stepped.client().produce([("topic", own, record_batch([b"second"]))], acks=-1)
-    stepped.turn(0)
+    stepped.run_once(0)
     assert behind.target == 0
     return held, behind
 
@@ -209,7 +209,7 @@ def test_what_stands_is_not_refused_because_its_log_cannot_be_opened(
     """A client that resends records after an error would duplicate them."""
     own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
     held, behind = held_behind_another(stepped, own, foreign)
-    stepped.turn(1)
+    stepped.run_once(1)
 
     def cannot_open(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -227,7 +227,7 @@ def test_what_stands_is_not_refused_because_its_log_cannot_be_opened(
         assert [produced_of(answer.payload) for answer in held.answers] == [[0, 0]]
     stepped.clock.advance_ms(1_100)
     for handler in (0, 1):
-        stepped.turn(handler)
+        stepped.run_once(handler)
     assert stepped.values("topic", own) == [b"first", b"second"]
     assert stepped.values("topic", foreign) == [b"held"]
 
@@ -239,7 +239,7 @@ def test_what_was_cut_off_a_log_that_cannot_be_opened_is_refused_for_good(
     own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
     client = stepped.client()
     client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
-    stepped.turn(0)
+    stepped.run_once(0)
     lost = stepped.client().produce([("topic", own, record_batch([b"lost"]))])
 
     def cannot(*_: object) -> None:
@@ -251,14 +251,14 @@ def test_what_was_cut_off_a_log_that_cannot_be_opened_is_refused_for_good(
     with monkeypatch.context() as patch:
         patch.setattr(log_segment.os, "pwritev", dies)
         with pytest.raises(Killed):
-            stepped.turn(0)
+            stepped.run_once(0)
         patch.setattr(PartitionLog, "open", cannot)
         stepped.replace(0)
-        stepped.turn(0)
+        stepped.run_once(0)
     stepped.clock.advance_ms(1_100)
-    stepped.turn(0)
+    stepped.run_once(0)
     stepped.client().produce([("topic", own, record_batch([b"other"]))])
-    stepped.turn(0)
+    stepped.run_once(0)
     stepped.replace(0)
     stepped.settle()
     assert {tuple(produced_of(answer.payload)) for answer in lost.answers} == {(STORAGE_ERROR,)}

@@ -9,7 +9,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.messages.produce import parse_produce
 from rotunda.broker.scheduling import slices, task_queues
-from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
+from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, run_once
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.wire_client import request_frame
@@ -58,7 +58,7 @@ def test_each_part_is_appended_once_whenever_its_handler_dies(
     monkeypatch.setattr(slices, "BUDGET_NS", 1)
     sent = broker.client().send(PRODUCE, VERSION, body(parts), 0)
     for _ in range(before * 2):
-        turn(broker, 0)
+        run_once(broker, 0)
         broker.drain()
     assert not sent.answers
     broker.replace(0)
@@ -74,11 +74,11 @@ def test_a_death_while_the_answer_is_made_is_answered_by_what_was_noted(
 ) -> None:
     parts = 1500
     sent = broker.client().send(PRODUCE, VERSION, body(parts), 0)
-    broker.turn(0)
+    broker.run_once(0)
     monkeypatch.setattr(slices, "BUDGET_NS", 1)
     turns = 0
     while len(values(broker)) < parts:
-        turn(broker, 0)
+        run_once(broker, 0)
         turns += 1
         assert turns < 10_000
     broker.drain()

@@ -64,8 +64,8 @@ def test_others_are_served_between_the_parts_of_a_long_request(stepped: SteppedB
     others = [stepped.client().produce([("topic", index, record_batch([b"x"]))]) for index in range(4)]
     for _ in range(3):
         began_ns = stepped.clock.monotonic_ns()
-        stepped.turn(0)
-        stepped.turn(1)
+        stepped.run_once(0)
+        stepped.run_once(1)
         assert stepped.clock.monotonic_ns() - began_ns < 100 * MS
     stepped.drain()
     assert all(produced(other) == [(0, 0)] for other in others)
@@ -81,9 +81,9 @@ def test_what_a_connection_sends_behind_a_long_request_waits_for_it(stepped: Ste
     stepped.settle()
     long = client.produce([("compacted", partition, keyed(number)) for number in range(30)])
     behind = [client.produce([("compacted", partition, keyed(number))]) for number in range(30, 34)]
-    stepped.turn(0)
+    stepped.run_once(0)
     late = client.produce([("compacted", partition, keyed(34))])
-    stepped.turn(0)
+    stepped.run_once(0)
     assert not long.answers
     stepped.settle(500)
     assert produced(first) == [(0, 0)]
@@ -115,7 +115,7 @@ def test_a_fault_in_a_long_request_closes_its_connection_and_the_line_goes_on(
     client, partition = stepped.client(), stepped.owned_by("compacted", 0)[0]
     long = client.produce([("compacted", partition, keyed(number)) for number in range(30)])
     behind = client.produce([("compacted", partition, keyed(30))])
-    stepped.turn(0)
+    stepped.run_once(0)
     admit = AppendLimits.admit
 
     def fault(*_: object) -> None:
@@ -134,7 +134,7 @@ def test_requests_that_take_a_turn_together_are_taken_in_several(stepped: Steppe
     costs(10)
     partition = stepped.owned_by("compacted", 0)[0]
     sent = [stepped.client().produce([("compacted", partition, keyed(number))]) for number in range(10)]
-    stepped.turn(0)
+    stepped.run_once(0)
     stepped.drain()
     assert [bool(each.answers) for each in sent] == [True] * 2 + [False] * 8
     assert not stepped.released(0, 0)
@@ -152,7 +152,7 @@ def test_what_other_rings_hold_stays_there_when_a_turn_has_become_long(tmp_path:
     sent = [broker.client(number).produce([("compacted", partition, keyed(number))]) for number in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         slow_down(broker, patch, 30)
-        broker.turn(0)
+        broker.run_once(0)
         broker.drain()
         assert [bool(each.answers) for each in sent] == [True, False]
         assert [broker.released(number, 0) for number in range(2)] == [True, False]
@@ -172,8 +172,8 @@ def test_a_long_request_survives_its_handlers(stepped: SteppedBroker, costs: Cos
     sent = client.send(PRODUCE, 7, produce_body(parts), 0)
     client.produce([("compacted", 0, keyed(40))])
     for _ in range(turns):
-        stepped.turn(0)
-        stepped.turn(1)
+        stepped.run_once(0)
+        stepped.run_once(1)
     stepped.replace(victim)
     stepped.settle(500)
     assert [error for error, _ in produced(sent)] == [0] * 40

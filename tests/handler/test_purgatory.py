@@ -53,7 +53,7 @@ class Purgatory(Purgatory):
     def turn_now(self) -> bool:
         """Run a turn like a handler: expired operations first."""
         was_due = self.timers.run_due(self.clock.monotonic_ns())
-        return self.turn() or was_due
+        return self.run_once() or was_due
 
 
 @pytest.fixture
@@ -91,10 +91,10 @@ def test_a_row_that_moves_tries_its_watchers_only(delayed: Purgatory) -> None:
     one.ready = other.ready = True
     delayed.rows_moved([1])
     assert delayed.has_woken
-    assert delayed.turn()
+    assert delayed.run_once()
     assert one.operation.done
     assert not other.operation.done
-    assert not delayed.turn()
+    assert not delayed.run_once()
     assert (len(one.tries), len(other.tries)) == (2, 1)
 
 
@@ -106,10 +106,10 @@ def test_an_operation_is_tried_once_a_turn_however_many_of_its_rows_have_moved(d
     before = delayed.tries
     delayed.rows_moved([5])
     delayed.rows_moved([7, 5])
-    delayed.turn()
+    delayed.run_once()
     assert delayed.tries - before == 1000
     assert all(each.moved[-1] == [5, 5, 7] for each in waiting)
-    delayed.turn()
+    delayed.run_once()
     assert delayed.tries - before == 1000
 
 
@@ -130,7 +130,7 @@ def test_a_turn_ends_with_its_time_and_the_next_goes_on(delayed: Purgatory) -> N
     delayed.rows_moved([1])
     turns = 0
     while delayed.has_woken:
-        assert delayed.turn()
+        assert delayed.run_once()
         turns += 1
         assert len(order) <= 4 * turns
     assert order == list(range(10))
@@ -173,12 +173,12 @@ def test_what_waits_for_another_process_is_tried_once_a_turn_with_changes(delaye
     delayed.watch(waiting.operation)
     for _ in range(1000):
         delayed.something_changed()
-    delayed.turn()
+    delayed.run_once()
     waiting.ready = True
     delayed.something_changed()
-    delayed.turn()
+    delayed.run_once()
     delayed.something_changed()
-    delayed.turn()
+    delayed.run_once()
     assert waiting.tries == [False, False]
     delayed.turn_at(100)
     assert waiting.tries == [False, False]
@@ -227,7 +227,7 @@ def test_answered_operations_do_not_pile_up_behind_one_that_waits(delayed: Purga
         delayed.watch(each.operation)
         each.ready = True
         delayed.rows_moved([1])
-        delayed.turn()
+        delayed.run_once()
     assert len(delayed.timers) < 1500
     delayed.turn_at(10_000)
     assert waiting.operation.done
@@ -252,7 +252,7 @@ def test_what_an_answered_operation_knew_is_let_go_of_at_once(delayed: Purgatory
     del knowledge
     assert known() is not None
     delayed.rows_moved([1])
-    delayed.turn()
+    delayed.run_once()
     gc.collect()
     assert known() is None
 

@@ -60,10 +60,10 @@ class Schedule:
             self.bring_back(target)
         elif kind < 0.55:
             self.disk_fails(0.3)
-            broker.turn(target)
+            broker.run_once(target)
             self.disk_fails(0.0)
         elif kind < 0.8:
-            broker.turn(target)
+            broker.run_once(target)
         elif broker.turn_until_line(target, int(choose.expovariate(1 / 600)) + 1):
             broker.kill(target)
             self.dead.add(target)

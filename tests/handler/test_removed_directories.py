@@ -46,7 +46,7 @@ def test_a_death_at_any_line_of_a_deletion_leaves_no_directory(stepped: SteppedB
     while died:
         topic = f"doomed{line}"
         deleted(stepped, topic)
-        died = died_at_line(line, lambda: [stepped.turn(OWNER) for _ in range(6)], DELETING)
+        died = died_at_line(line, lambda: [stepped.run_once(OWNER) for _ in range(6)], DELETING)
         stepped.replace(OWNER)
         finish(stepped)
         assert left(stepped, topic) == [], f"line {line}"
@@ -61,12 +61,12 @@ def test_a_death_while_files_are_removed_leaves_no_directory(stepped: SteppedBro
         next(directory.iterdir()).unlink()
         raise Killed
 
-    def turn() -> None:
+    def run_once() -> None:
         for _ in range(6):
-            stepped.turn(OWNER)
+            stepped.run_once(OWNER)
 
     with mock.patch.object(segment_files.shutil, "rmtree", dies), pytest.raises(Killed):
-        turn()
+        run_once()
     stepped.replace(OWNER)
     finish(stepped)
     assert left(stepped, "doomed") == []

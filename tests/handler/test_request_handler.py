@@ -156,7 +156,7 @@ def test_e08_a_fault_while_metadata_is_taken_over_loses_nothing_that_was_read(
     """`E08`: neither requests nor messages of other targets; the next turn continues with them."""
     for_both = stepped.client().produce([("topic", p, record_batch([b"both"])) for p in range(4)])
     owner = 1 - for_both.target
-    stepped.turn(for_both.target)
+    stepped.run_once(for_both.target)
     partition = stepped.owned_by("topic", owner)[0]
     for_one = stepped.client().produce([("topic", partition, record_batch([b"one"]))])
     asked = stepped.client().send(METADATA, 4, metadata_body(["topic"]), owner)
@@ -169,7 +169,7 @@ def test_e08_a_fault_while_metadata_is_taken_over_loses_nothing_that_was_read(
     with monkeypatch.context() as patch:
         patch.setattr(MetadataReader, "read_in_steps", fault)
         with pytest.raises(sqlite3.OperationalError):
-            stepped.turn(owner)
+            stepped.run_once(owner)
     stepped.settle()
     assert [code for code, _ in produced(for_both)] == [0] * 4
     assert produced(for_one)[0][0] == 0
@@ -214,7 +214,7 @@ def test_a_fault_while_metadata_is_taken_over_leaves_nothing_remembered_of_what_
     with monkeypatch.context() as patch:
         patch.setattr(LogManager, "expire_producers_after", fault)
         with pytest.raises(ZeroDivisionError):
-            stepped.turn(owner)
+            stepped.run_once(owner)
     late = client.produce([("topic", 0, record_batch([b"late"]))])
     stepped.settle()
     assert produced(late) == [(3, -1)]
@@ -254,10 +254,10 @@ def test_a_turn_that_leaves_nothing_is_not_followed_by_an_empty_one(stepped: Ste
             else:
                 client.send(METADATA, 4, metadata_body(["topic"]))
         handler = stepped.handler(chance.randrange(2))
-        handler.turn()
+        handler.run_once()
         if not handler.has_more and handler.wait_ms() > 1:
             slept += 1
-            assert not handler.turn()
+            assert not handler.run_once()
     assert slept
     stepped.settle()
 
@@ -271,12 +271,12 @@ def test_a_full_response_ring_stops_that_processor_only(tmp_path: Path) -> None:
         sent = []
         for number in range(200):
             sent.append(deaf.produce([("topic", 0, record_batch([b"deaf %d" % number]))]))
-            broker.turn(0)
+            broker.run_once(0)
             broker.drain(1)
         assert broker.handler(0).wait_ms() == 1
         assert not broker.released(0, 0)
         fine = other.produce([("topic", 0, record_batch([b"other"]))])
-        broker.turn(0)
+        broker.run_once(0)
         broker.drain(1)
         assert produced(fine)[0][0] == 0
         before = broker.end("topic", 0)
@@ -300,7 +300,7 @@ def test_h01_a_handler_takes_a_few_from_each_ring_however_full_another_is(tmp_pa
         flood = [clients.send(METADATA, 4, metadata_body(["topic"])) for _ in range(10 * BATCH)]
         for answered in range(BATCH, 6 * BATCH, BATCH):
             asked = administrator.send(METADATA, 4, metadata_body(["topic"]))
-            broker.turn(0)
+            broker.run_once(0)
             for processor in (0, 1):
                 broker.drain(processor)
             assert asked.answers
@@ -338,7 +338,7 @@ def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever
         stepped.announce_metadata()
         asked.append((partitions, client.send(METADATA, 4, metadata_body(["again"]), 0)))
 
-    while interrupted_at_line(len(asked) + 1, handler.turn, make_again_and_ask):
+    while interrupted_at_line(len(asked) + 1, handler.run_once, make_again_and_ask):
         stepped.settle()
     assert len(asked) > 50
     for partitions, sent in asked:
@@ -348,7 +348,7 @@ def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever
 def test_a_topic_is_created_for_whoever_asks_for_its_metadata(stepped: SteppedBroker) -> None:
     """The response waits for the controller, which is another target, and is sent as soon as it has finished."""
     sent = stepped.client().send(METADATA, 4, metadata_body(["made"], auto_create=True), 0)
-    stepped.turn(0)
+    stepped.run_once(0)
     stepped.drain()
     if not sent.answers:
         stepped.settle()
@@ -415,7 +415,7 @@ def test_a_turn_that_has_become_long_leaves_the_rest_to_the_next(stepped: Steppe
         patch.setattr(handler._calls, "_settle", lambda *a: (stepped.clock.advance_ms(30), settle(*a)))
         for _ in range(4):
             handler.turns.begin(stepped.clock.monotonic_ns())
-            assert handler.turn()
+            assert handler.run_once()
             handler.turns.end(stepped.clock.monotonic_ns())
             stepped.drain()
             taken.append(sum(bool(sent.answers) for sent in [*slow, later]))

@@ -158,7 +158,7 @@ def test_rights_that_change_while_a_fetch_is_read_in_slices(
     monkeypatch.setattr(Fetches, "read", slow)
     sent = fetch(of(guarded, "bob"), {"topic": [0], "other": [0]})
     while not slices_read:
-        guarded.turn(0)
+        guarded.run_once(0)
     change(guarded, Permission.DENY, BOB)
     append(guarded, "topic")
     assert answered(sent)[1] == {("topic", 0): FORBIDDEN, ("other", 0): 0}

@@ -16,7 +16,7 @@ from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.scheduling import slices
-from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
+from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, run_once
 from tests.support.large_requests import Path as ArrayPath
 from tests.support.large_requests import arrays_of, request_with
 from tests.support.stepped_broker import SteppedBroker
@@ -76,12 +76,12 @@ def test_what_takes_long_to_copy_is_copied_in_slices(
         copied = broker.client().send_frame(key, version, frame, target=0)
         turns = 0
         while not broker.released(0, 0) or not turns:
-            turn(broker, 0)
+            run_once(broker, 0)
             broker.drain()
             turns += 1
             if turns == 5:
                 beside = broker.client().send(ApiKey.API_VERSIONS, 0, b"", target=0)
-                turn(broker, 0)
+                run_once(broker, 0)
                 broker.drain()
                 assert beside.answers
                 assert not copied.answers

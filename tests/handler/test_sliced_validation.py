@@ -93,7 +93,7 @@ def test_others_are_served_while_a_batch_is_validated(stepped: SteppedBroker, va
     other = stepped.client().produce([("compacted", partition, short_batch(2))])
     for turns in range(200):
         before_ns = stepped.clock.monotonic_ns()
-        stepped.turn(0)
+        stepped.run_once(0)
         # The first steps, the slices, and the amount by which each exceeds its share.
         assert stepped.clock.monotonic_ns() - before_ns <= (5 + STEP_MS + 5 + STEP_MS) * MS
         stepped.drain()
@@ -159,7 +159,7 @@ def test_what_a_connection_sends_is_stored_in_its_order(
     else:
         sent = send_all(client, topic, partition, batches)
     for number in range(400):
-        stepped.turn(number % 2)
+        stepped.run_once(number % 2)
         stepped.drain()
     stepped.settle()
     assert [error for each in sent for error, _ in produced(each)] == [0] * 6
@@ -181,8 +181,8 @@ def test_validated_batches_survive_their_handlers(
         parts = [("compacted", partition, batch(number)) for partition in (own, foreign)]
         sent.append(client.send(PRODUCE, 7, produce_body(parts), 0))
     for _ in range(turns):
-        stepped.turn(0)
-        stepped.turn(1)
+        stepped.run_once(0)
+        stepped.run_once(1)
         stepped.drain()
     stepped.replace(victim)
     stepped.settle(500)
@@ -221,8 +221,8 @@ def test_a_fault_in_validating_costs_that_batch_alone(
         client.send(PRODUCE, 7, produce_body([("compacted", partition, batch)]), 0)
         for batch in (long_batch(1), short_batch(2))
     ]
-    stepped.turn(0)
-    stepped.turn(1)
+    stepped.run_once(0)
+    stepped.run_once(1)
     assert validating.now == 1
     validating.fault = ZeroDivisionError("ours")
     stepped.settle(500)
@@ -235,7 +235,7 @@ def test_a_fault_in_validating_costs_that_batch_alone(
 def test_a_topic_that_goes_while_a_batch_is_validated(stepped: SteppedBroker, validating: Validating) -> None:
     partition = stepped.owned_by("compacted", 0)[0]
     sent = stepped.client().produce([("compacted", partition, long_batch(1))])
-    stepped.turn(0)
+    stepped.run_once(0)
     assert validating.now == 1
     stepped.delete("compacted")
     stepped.settle(500)

@@ -57,7 +57,7 @@ class Bench:
     def turns(self, limit: int = 1000) -> int:
         """Run turns until no task remains; return the number of turns."""
         for count in range(limit):
-            if not self.slices.turn():
+            if not self.slices.run_once():
                 return count
         raise AssertionError("it never ends")
 
@@ -70,7 +70,7 @@ def bench() -> Bench:
 def test_a_turn_gets_no_more_than_its_budget(bench: Bench) -> None:
     bench.add(bench.steps("a", 100))
     before_ns = bench.clock.monotonic_ns()
-    assert bench.slices.turn()
+    assert bench.slices.run_once()
     assert bench.clock.monotonic_ns() - before_ns <= BUDGET_NS + MS
     assert not bench.slices.is_idle
     assert bench.turns() == pytest.approx(100 * MS / BUDGET_NS, abs=2)
@@ -80,10 +80,10 @@ def test_a_turn_gets_no_more_than_its_budget(bench: Bench) -> None:
 
 def test_who_asks_for_little_does_not_wait_for_who_asks_for_much(bench: Bench) -> None:
     bench.add(bench.steps("much", 1000), lane=1)
-    bench.slices.turn()
+    bench.slices.run_once()
     bench.add(bench.steps("little", 2), lane=2)
     for _ in range(3):
-        bench.slices.turn()
+        bench.slices.run_once()
     assert bench.results == ["little"]
 
 
@@ -112,7 +112,7 @@ def test_only_so_many_long_ones_are_under_way_and_only_so_many_wait(bench: Bench
         bench.add(bench.steps("one more", 1), lane="more")
     while not bench.slices.is_idle:
         for _ in range(100):
-            bench.slices.turn()
+            bench.slices.run_once()
         had = Counter(bench.log)
         assert sum(1 for name, steps in had.items() if steps > 11 and name not in bench.results) <= MOST_LONG
     assert len(bench.results) == MOST_WAITING
@@ -122,10 +122,10 @@ def test_what_is_short_is_done_soon_however_many_long_ones_there_are(bench: Benc
     for lane in range(60):
         bench.add(bench.steps(f"long {lane}", 1000), lane=lane)
     for _ in range(200):
-        bench.slices.turn()
+        bench.slices.run_once()
     bench.add(bench.steps("short", 8), lane="another client")
     for _ in range(10):
-        bench.slices.turn()
+        bench.slices.run_once()
     assert bench.results == ["short"]
 
 
@@ -134,7 +134,7 @@ def test_long_ones_go_on_however_many_short_ones_come(bench: Bench) -> None:
     for number in range(300):
         bench.add(bench.steps("short", 1), lane=2 * number)
         bench.add(bench.steps("short", 1), lane=2 * number + 1)
-        bench.slices.turn()
+        bench.slices.run_once()
     assert "long" in bench.results
 
 
@@ -152,7 +152,7 @@ def test_what_nobody_waits_for_ends(bench: Bench) -> None:
         work = bench.work(asked(name), "a client")
         work.is_wanted = lambda: there[0]
         bench.slices.add(work)
-    bench.slices.turn()
+    bench.slices.run_once()
     there[0] = False
     bench.add(bench.steps("of the same", 1), lane="a client")
     bench.turns()
@@ -221,10 +221,10 @@ def test_a_fault_ends_its_own_work_alone(bench: Bench, caplog: pytest.LogCapture
 def test_what_a_peer_asks_for_waits_for_nobody(bench: Bench) -> None:
     for lane in range(2 * MOST_LONG):
         bench.add(bench.steps("client", 50), lane=lane)
-    bench.slices.turn()
+    bench.slices.run_once()
     bench.slices.add_now(bench.work(bench.steps("peer", 1), "peer"))
     for _ in range(2):
-        bench.slices.turn()
+        bench.slices.run_once()
     assert bench.results == ["peer"]
 
 

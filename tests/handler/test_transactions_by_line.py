@@ -239,12 +239,12 @@ class World:
                 if handler is None:
                     continue
                 if target == victim and fuse is not None and not fuse.burnt:
-                    worked |= fuse.run(handler.turn)
+                    worked |= fuse.run(handler.run_once)
                     if fuse.burnt:
                         broker.kill(victim)
                         dead_for = 0
                 else:
-                    worked |= handler.turn()
+                    worked |= handler.run_once()
             broker.drain()
             broker.clock.advance_ns(20_000_000 if waits else 1_000_000)
             if dead_for >= 0:
@@ -289,9 +289,9 @@ def test_the_controller_dies_at_any_line_while_it_hands_out_a_producer_id(broker
         for _ in range(100):
             for target, handler in enumerate(broker.handlers):
                 if handler is not None and (target != CONTROLLER or fuse.burnt):
-                    handler.turn()
+                    handler.run_once()
                 elif handler is not None:
-                    fuse.run(handler.turn)
+                    fuse.run(handler.run_once)
                     if fuse.burnt:
                         broker.kill(target)
             if broker.handlers[CONTROLLER] is None:

@@ -142,12 +142,12 @@ class Deaths:
                 broker.replace(target)
         elif chance.random() < DEATH:
             fuse = Fuse(chance.randrange(1, LONGEST_FUSE))
-            fuse.run(handler.turn)
+            fuse.run(handler.run_once)
             if fuse.burnt:
                 broker.kill(target)
                 self.count += 1
         else:
-            handler.turn()
+            handler.run_once()
 
 
 def test_random_deaths_leave_transactions_whole(broker: SteppedBroker) -> None:

@@ -66,13 +66,13 @@ def test_what_was_sent_to_an_earlier_generation_is_passed_over_however_late_it_c
     sender.generations[0] = 1
     sent = client.send(METADATA, 1, bytes(4), target=0)
     stepped.clock.advance_ns(3600 * 10**9)
-    handler.turn()
+    handler.run_once()
     stepped.drain()
     assert sent.answers == []
     sender.generations[0] = 2
     stepped.put(client, 0)
     for _ in range(3):
-        handler.turn()
+        handler.run_once()
     stepped.drain()
     assert len(sent.answers) == 1
     assert stepped.released(0, 0)

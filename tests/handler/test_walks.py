@@ -107,7 +107,7 @@ def test_a_handler_calls_the_functions_that_are_drawn(
     assert f": {len(common) + len(own)} stops, {len(rooms)} rooms" in heading
     with broker_with_groups(tmp_path / "broker", {"topic": 4}, ways=ways) as broker:
         sent = send(broker)
-        walk = list(entered(broker.handler(sent.target).turn))
+        walk = list(entered(broker.handler(sent.target).run_once))
     assert set(common) <= set(walk)
     ahead = iter(walk)
     for stop in own:

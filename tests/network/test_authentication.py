@@ -43,7 +43,7 @@ def log_in(client: Client, token: str = "\0alice\0secret") -> None:  # noqa: S10
 
 
 def nothing_sent_on(bench: ProcessorBench) -> None:
-    bench.turn(5)
+    bench.run_once(5)
     assert bench.targets[0].take() == []
 
 
@@ -51,7 +51,7 @@ def test_b23_the_answer_and_the_end_wait_and_what_comes_meanwhile_is_ignored(ben
     client = bench.connect()
     assert int(ask(client, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
     client.send(codec.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0wrong"}))
-    bench.turn(5)
+    bench.run_once(5)
     client.send(codec.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0secret"}))
     client.send(request_frame(METADATA, 4, 2))
     bench.clock.advance_ms(499)
@@ -82,11 +82,11 @@ def test_b23_little_is_logged_of_a_long_name(bench: ProcessorBench, caplog: pyte
 def test_b23_who_leaves_before_the_answer_is_forgotten(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(request_frame(METADATA, 4, 2))
-    bench.turn(5)
+    bench.run_once(5)
     client.reset()
     bench.wait_closed(client)
     bench.clock.advance_ms(1000)
-    bench.turn(5)
+    bench.run_once(5)
     assert bench.value("connections_closed", "failed_authentication") == 0
 
 
@@ -94,7 +94,7 @@ def test_who_does_not_authenticate_in_time_is_closed(bench: ProcessorBench) -> N
     silent, busy = bench.connect(), bench.connect()
     log_in(busy)
     bench.clock.advance_ms(19_999)
-    bench.turn(5)
+    bench.run_once(5)
     assert not bench.closed()
     bench.clock.advance_ms(1)
     bench.wait_closed(silent)
@@ -106,7 +106,7 @@ def test_h06_requests_travel_with_the_user_and_only_then(bench: ProcessorBench) 
     client.send(request_frame(18, 0, 1))
     [versions] = bench.requests(1)
     client.send(codec.encode_request(ApiKey.SASL_HANDSHAKE, 1, 2, "me", {"mechanism": "PLAIN"}))
-    bench.turn(5)
+    bench.run_once(5)
     client.read()
     assert not client.received, "the answer to ApiVersions comes first"
     bench.targets[0].answer(versions, codec.encode_response(ApiKey.API_VERSIONS, 0, 1, {}))
@@ -134,7 +134,7 @@ def test_b24_a_large_request_begun_before_the_end_and_whole_behind_it_is_not_ser
     client = bench.connect()
     log_in(client)
     client.send(struct.pack(">ihhi", 200_000, METADATA, 4, 1) + bytes(100_000))
-    bench.turn(20)
+    bench.run_once(20)
     assert not bench.closed()
     bench.clock.advance_ms(60_001)
     client.send(bytes(100_000 - 8))
@@ -150,7 +150,7 @@ def test_b25_a_session_is_begun_again_behind_the_answers_to_what_was_asked_befor
     client.send(request_frame(METADATA, 4, 9))
     [request] = bench.requests(1)
     client.send(codec.encode_request(ApiKey.SASL_HANDSHAKE, 1, 2, "me", {"mechanism": "PLAIN"}))
-    bench.turn(5)
+    bench.run_once(5)
     client.read()
     assert not client.received
     bench.targets[0].answer(request, b"first")

@@ -10,7 +10,7 @@ def test_a_certificate_that_ends_is_warned_of_once_a_day(caplog: pytest.LogCaptu
     end_s = 1_800_000_000
     begin_s = end_s - 32 * DAY_S
     for hour in range(34 * 24):
-        expiry.turn(begin_s + hour * 3600, {"SSL": end_s, "OTHER": end_s + 90 * DAY_S})
+        expiry.run_once(begin_s + hour * 3600, {"SSL": end_s, "OTHER": end_s + 90 * DAY_S})
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 32
     assert lines[0].startswith("the certificate of listener SSL ends in 29 days, on 2027-01-15 08:00+00:00: replace")
@@ -21,5 +21,5 @@ def test_a_certificate_that_ends_is_warned_of_once_a_day(caplog: pytest.LogCaptu
 def test_one_that_replaces_it_is_warned_of_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     expiry = CertificateExpiry()
     for end_s in (1_000_000, 1_000_000, 1_000_001):
-        expiry.turn(999_000, {"SSL": end_s})
+        expiry.run_once(999_000, {"SSL": end_s})
     assert len(caplog.records) == 2

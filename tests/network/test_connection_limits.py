@@ -111,21 +111,21 @@ def test_names_are_looked_up_beside_the_loop_and_again_if_nobody_knows_them(
 
     hosts = HostNames(clock.monotonic_ns, resolve)
     assert hosts.addresses_of("[::1]") == ("::1",)
-    assert not hosts.turn()
+    assert not hosts.run_once()
     for name in ("a.example", "b.example"):
         assert hosts.addresses_of(name) == ()
     # It does not block.
-    assert not hosts.turn()
-    assert not hosts.turn()
+    assert not hosts.run_once()
+    assert not hosts.run_once()
     go_on.set()
-    wait_until(hosts.turn, "the answer")
+    wait_until(hosts.run_once, "the answer")
     assert hosts.addresses_of("a.example") == ("10.0.0.1", "::1")
     assert hosts.addresses_of("b.example") == ()
     assert "b.example" in caplog.text
     known["b.example"] = ("10.0.0.2",)
-    assert not hosts.turn()
+    assert not hosts.run_once()
     clock.advance_ns(RETRY_NS)
-    wait_until(hosts.turn, "the second answer")
+    wait_until(hosts.run_once, "the second answer")
     assert hosts.addresses_of("b.example") == ("10.0.0.2",)
 
 

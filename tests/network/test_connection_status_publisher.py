@@ -87,7 +87,7 @@ def test_it_tells_who_is_there_and_what_each_has_done(bench: Bench) -> None:
     channel.opened_ns, channel.last_active_ns = 10, 20
     channel.muted = MuteCause.PIPELINE | MuteCause.ARENA
     bench.wants.command_looks(1)
-    bench.snapshot.turn(0, bench.channels)
+    bench.snapshot.run_once(0, bench.channels)
     told = bench.reader.read()
     assert told is not None
     (connection,) = told["connections"]
@@ -103,15 +103,15 @@ def test_it_tells_nobody_nothing_and_others_once_a_second(bench: Bench, monkeypa
     monkeypatch.setattr(connection_status_publisher, "MOST_CONNECTIONS", 2)
     for _ in range(3):
         bench.connect()
-    bench.snapshot.turn(5, bench.channels)
+    bench.snapshot.run_once(5, bench.channels)
     assert bench.reader.read() is None
     bench.wants.web_looks(10**12)
     for now_ns in (6, 6 + INTERVAL_NS - 1):
-        bench.snapshot.turn(now_ns, bench.channels)
+        bench.snapshot.run_once(now_ns, bench.channels)
         assert bench.reader.checked_ns == 6
     told = bench.reader.read()
     assert told is not None
     assert len(told["connections"]) == 2
     assert told["left_out"] == {"connections": 1}
-    bench.snapshot.turn(6 + INTERVAL_NS, bench.channels)
+    bench.snapshot.run_once(6 + INTERVAL_NS, bench.channels)
     assert bench.reader.checked_ns == 6 + INTERVAL_NS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rotunda.broker.faults.faulty_answers import FaultyAnswers
+from rotunda.broker.faults.faulty_responses import FaultyResponses
 from rotunda.broker.faults.faulty_session import FaultySession
 from rotunda.shm.faults import FaultWords
 from tests.support.processor_bench import Client, ProcessorBench, Taken
@@ -22,13 +22,13 @@ def answer_late(
     bench: ProcessorBench, request: Taken, payload: bytes, delay_ms: int, dequeued_ns: int | None = None
 ) -> None:
     target = bench.targets[0]
-    target.responses = FaultyAnswers(bench.channel, 0, (bench.bell,), bench.directory)
+    target.responses = FaultyResponses(bench.channel, 0, (bench.bell,), bench.directory)
     now_ns = bench.clock.monotonic_ns()
     to = target.answered(request, now_ns if dequeued_ns is None else dequeued_ns)
     to.session = FaultySession("ANONYMOUS", "", delay_ms=delay_ms)
     target.responses.send(to, now_ns, now_ns, payload)
     target.publish()
-    bench.turn(3)
+    bench.run_once(3)
 
 
 def test_an_answer_waits_its_time_and_later_ones_wait_behind_it(bench: ProcessorBench) -> None:
@@ -45,7 +45,7 @@ def test_an_answer_waits_its_time_and_later_ones_wait_behind_it(bench: Processor
     bench.targets[0].answer(further, b"other")
     assert other.receive(5) == b"other"
     bench.clock.advance_ms(4_999)
-    bench.turn(3)
+    bench.run_once(3)
     assert client.read() == b""
     bench.clock.advance_ms(1)
     assert client.receive(10) == b"latebehind"
@@ -87,9 +87,9 @@ def test_a_connection_that_has_gone_takes_its_answers_along(bench: ProcessorBenc
     [request] = bench.requests(1)
     answer_late(bench, request, b"late", delay_ms)
     client.sock.close()
-    bench.turn(5)
+    bench.run_once(5)
     bench.clock.advance_ms(delay_ms)
-    bench.turn(5)
+    bench.run_once(5)
     other = bench.connect()
     send(other, 2)
     [request] = bench.requests(1)

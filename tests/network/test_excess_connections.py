@@ -33,7 +33,7 @@ def order(bench: ProcessorBench, left: int, protected: int = -1) -> None:
 
 def ended(bench: ProcessorBench, clients: list[Client]) -> list[bool]:
     """Return whether each client's connection is closed."""
-    bench.turn(2)
+    bench.run_once(2)
     for client in clients:
         client.read()
     return [client.ended for client in clients]
@@ -70,7 +70,7 @@ def test_a17_one_that_is_about_to_be_closed_goes_first(bench: ProcessorBench) ->
     # The close waits for the previous response, which the client does not read.
     bench.targets[0].answer(first, bytes(200_000))
     bench.targets[0].close_connection(second)
-    bench.turn(3)
+    bench.run_once(3)
     active(bench, clients[0], clients[2])
     order(bench, left=2)
     assert bench.value("connections_closed", "excess") == 1

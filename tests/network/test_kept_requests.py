@@ -25,7 +25,7 @@ def frame(correlation_id: int, body_bytes: int = 0, api_key: int = METADATA) -> 
 
 
 def nothing_more(bench: ProcessorBench) -> bool:
-    bench.turn(5)
+    bench.run_once(5)
     return not bench.targets[0].take()
 
 
@@ -117,10 +117,10 @@ def test_d10_answers_held_for_an_earlier_one_count_as_output() -> None:
         client.send(frame(0) + frame(1) + frame(2))
         first, second, third = narrow.requests(3)
         narrow.targets[0].answer(third, bytes(50_000))
-        narrow.turn(3)
+        narrow.run_once(3)
         assert narrow.value("mutes", "output") == 0
         narrow.targets[0].answer(second, bytes(50_000))
-        narrow.turn(3)
+        narrow.run_once(3)
         assert narrow.value("mutes", "output") == 1
         client.send(frame(3))
         assert nothing_more(narrow)

@@ -43,7 +43,7 @@ class Network:
         assert sensors is not None
         now_ns = next(self.ticks)
         self.handler.book.mark_ns = now_ns
-        return sensors.answered(3, 0, now_ns)
+        return sensors.record_response(3, 0, now_ns)
 
 
 def test_b29_what_is_done_for_a_channel_is_charged_to_its_client() -> None:

@@ -53,7 +53,7 @@ def test_c01_b07_requests_may_be_cut_anywhere() -> None:
             client = bench.connect()
             for chunk in (*chunks, data[400:]):
                 client.send(chunk)
-                bench.turn()
+                bench.run_once()
             assert [each.correlation_id for each in bench.requests(4)] == [0, 1, 2, 3], name
 
 
@@ -66,7 +66,7 @@ def test_d10_d11_answers_leave_in_request_order(bench: ProcessorBench) -> None:
     random.Random(seed).shuffle(requests)
     for request in requests:
         bench.targets[0].answer(request, b"<%02d>" % request.sequence)
-        bench.turn()
+        bench.run_once()
     assert client.receive(120) == b"".join(b"<%02d>" % number for number in range(30)), f"seed {seed}"
 
 
@@ -77,7 +77,7 @@ def test_d10_answers_of_two_targets_keep_the_order_of_their_requests(bench: Proc
     (second,) = bench.requests(1, target=1)
     bench.targets[1].answer(second, b"second")
     bench.targets[0].answer(third, b"third")
-    bench.turn(3)
+    bench.run_once(3)
     assert client.read() == b""
     bench.targets[0].answer(first, b"first")
     assert client.receive(16) == b"firstsecondthird"
@@ -92,7 +92,7 @@ def test_b09_a_slow_reader_gets_everything_and_the_loop_sleeps_afterwards(bench:
         client.send(frame(number))
     for request in bench.requests(3):
         bench.targets[0].answer(request, large[: 80_000 * (request.sequence + 1)])
-        bench.turn()
+        bench.run_once()
     assert client.receive(480_000) == large[:80_000] + large[:160_000] + large, f"seed {seed}"
     assert not bench.restless()
     assert bench.published_value("responses_sent") == 3
@@ -133,9 +133,9 @@ def test_b02_new_connections_are_taken_twenty_at_a_time(bench: ProcessorBench) -
     for serial, (ours, _) in enumerate(sockets):
         assert bench.acceptor.try_send(ours, serial, 0, ("127.0.0.1", 1))
         ours.close()
-    bench.turn(2)
+    bench.run_once(2)
     assert bench.value("connections_opened") == NEW_CONNECTIONS
-    bench.turn()
+    bench.run_once()
     assert bench.value("connections_opened") == NEW_CONNECTIONS + 1
     for _, client in sockets:
         client.close()

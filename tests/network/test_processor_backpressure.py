@@ -34,7 +34,7 @@ def served(bench: ProcessorBench, client: Client) -> bool:
 
 
 def nothing_more(bench: ProcessorBench, target: int = 0) -> bool:
-    bench.turn(5)
+    bench.run_once(5)
     return not bench.targets[target].take(release=False)
 
 
@@ -66,7 +66,7 @@ def test_d10_64_are_in_flight_and_reading_goes_on_below_8(bench: ProcessorBench)
 def unwritten(bench: ProcessorBench) -> int:
     """Return the current number of unwritten response bytes."""
     bench.clock.advance_ms(1000)
-    bench.turn()
+    bench.run_once()
     return bench.value("answers_unwritten_bytes")
 
 
@@ -97,7 +97,7 @@ def test_b27_unread_answers_mute_their_connection_until_they_are_read(bench: Pro
     slow.send(frame(1))
     (request,) = bench.requests(1)
     bench.targets[0].answer(request, bytes(OUTPUT_MAX_BYTES + 50_000))
-    bench.turn(3)
+    bench.run_once(3)
     assert bench.value("mutes", "output") == 1
     assert 50_000 < unwritten(bench) <= OUTPUT_MAX_BYTES + 50_000
     slow.send(frame(2) + frame(3))
@@ -115,7 +115,7 @@ def test_b27_answers_that_wait_for_an_earlier_one_are_unwritten_too(bench: Proce
     client.send(frame(1) + frame(2))
     first, second = bench.requests(2)
     bench.targets[0].answer(second, bytes(1000))
-    bench.turn()
+    bench.run_once()
     assert unwritten(bench) == 1000
     bench.targets[0].answer(first, b"x")
     client.receive(1001)
@@ -203,9 +203,9 @@ def test_c04_a_silent_sender_gives_its_memory_back_when_others_need_it(bench: Pr
     silent, talking, waiting = bench.connect(), bench.connect(), bench.connect()
     silent.send(announced(ARENA_BYTES // 2))
     talking.send(announced(ARENA_BYTES // 2))
-    bench.turn(3)
+    bench.run_once(3)
     bench.clock.advance_ms(10 * SECOND_MS)
-    bench.turn(3)
+    bench.run_once(3)
     assert bench.closed() == []
     large = frame(7, bytes(300_000), PRODUCE)
     waiting.send(large[:4000])
@@ -222,7 +222,7 @@ def test_c04_nobody_is_silent_while_the_processor_stands_still(bench: ProcessorB
     for each in (silent, talking):
         each.send(announced(ARENA_BYTES // 2))
     waiting.send(frame(7, bytes(300_000), PRODUCE)[:4000])
-    bench.turn(3)
+    bench.run_once(3)
     talking.send(bytes(least_bytes(ARENA_BYTES)))
     bench.clock.advance_ms(10 * SECOND_MS)
     bench.wait_closed(silent)
@@ -238,7 +238,7 @@ def test_c04_who_drips_holds_no_memory_that_others_want(
     for _ in range(5):
         bench.clock.advance_ms(SECOND_MS)
         dripping.send(b"x")
-        bench.turn(3)
+        bench.run_once(3)
     assert bench.closed() == []
     large = frame(7, bytes(300_000), PRODUCE)
     waiting.send(large[:4000])
@@ -314,7 +314,7 @@ def test_c04_a_silent_sender_gets_its_earlier_answers(bench: ProcessorBench) -> 
 def test_b16_half_a_request_gives_its_memory_back_with_its_connection(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(announced(ARENA_BYTES))
-    bench.turn(3)
+    bench.run_once(3)
     assert bench.sender.pool.free_bytes == 0
     client.sock.close()
     bench.wait_closed(client)
@@ -326,7 +326,7 @@ def test_nothing_is_left_of_a_large_request_when_the_loop_has_nothing_else_to_do
     client.send(frame(1, bytes(ARENA_BYTES + 1), PRODUCE) + frame(2, bytes(300_000), PRODUCE))
     bench.requests(2)
     bench.clock.advance_ms(2 * SECOND_MS)
-    bench.turn()
+    bench.run_once()
     assert bench.published_value("arena_used_bytes") == 0
     assert bench.spill_bytes_in_memory() == 0
 
@@ -342,7 +342,7 @@ def test_b12_b13_three_mutes_at_once_end_one_by_one(bench: ProcessorBench) -> No
     fill_ring(bench, filler)
     client.send(frame(99, bytes(60_000)))
     bench.targets[0].answer(first, bytes(OUTPUT_MAX_BYTES + 50_000))
-    bench.turn(3)
+    bench.run_once(3)
     for request in others:
         bench.targets[1].answer(request, b"x")
     assert nothing_more(bench)

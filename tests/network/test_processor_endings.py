@@ -26,7 +26,7 @@ def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> by
 
 
 def nothing_more(bench: ProcessorBench, target: int = 0) -> bool:
-    bench.turn(5)
+    bench.run_once(5)
     return not bench.targets[target].take(release=False)
 
 
@@ -72,7 +72,7 @@ def test_b19_a_muted_channel_whose_client_is_gone_does_not_keep_the_loop_awake(
     client.send(b"".join(frame(number) for number in range(64)) + frame(64, body))
     requests = bench.requests(64)
     client.reset()
-    bench.turn(5)
+    bench.run_once(5)
     assert not bench.restless()
     for request in requests:
         bench.targets[0].answer(request, b"x")
@@ -87,10 +87,10 @@ def test_b19_a_client_that_goes_while_it_waits_for_memory_is_noticed(bench: Proc
     client.send(frame(2, bytes(200_000), PRODUCE)[:60_000])
     bench.turn_until(lambda: bench.value("mutes", "arena"), "the channel is muted")
     client.reset()
-    bench.turn(5)
+    bench.run_once(5)
     bench.targets[0].consumer.release()
     bench.wait_closed(client)
-    bench.turn(2)
+    bench.run_once(2)
     assert bench.sender.reclaim() or bench.sender.pool.used_bytes == 0
 
 
@@ -99,7 +99,7 @@ def test_b19_a_client_that_goes_with_answers_unread_is_closed(bench: ProcessorBe
     client.send(frame(1))
     (request,) = bench.requests(1)
     bench.targets[0].answer(request, bytes(100_000))
-    bench.turn(3)
+    bench.run_once(3)
     client.reset()
     bench.wait_closed(client)
     assert not bench.restless()
@@ -133,7 +133,7 @@ def test_d12_a_bad_request_behind_unsent_answers_waits_for_them(bench: Processor
     client.send(frame(1))
     (request,) = bench.requests(1)
     bench.targets[0].answer(request, bytes(100_000))
-    bench.turn(3)
+    bench.run_once(3)
     client.send(BAD_SIZE)
     assert nothing_more(bench)
     assert bench.closed() == []
@@ -148,7 +148,7 @@ def test_d12_a_target_that_closes_is_obeyed_after_the_answers_before_it(bench: P
     first, second, third = bench.requests(3)
     bench.targets[0].close_connection(second)
     bench.targets[0].answer(first, bytes(100_000))
-    bench.turn(3)
+    bench.run_once(3)
     bench.targets[0].answer(third, b"third")
     client.send(frame(4))
     assert nothing_more(bench)
@@ -184,11 +184,11 @@ def test_b17_idle_connections_are_closed_one_a_turn_least_recent_first() -> None
         clients[0].send(frame(1))
         bench.requests(1)
         bench.clock.advance_ms(200)
-        bench.turn()
+        bench.run_once()
         assert bench.closed() == [1]
-        bench.turn()
+        bench.run_once()
         assert bench.closed() == [1, 2]
-        bench.turn(3)
+        bench.run_once(3)
         assert bench.closed() == [1, 2]
         assert bench.value("connections_closed", "idle") == 2
 
@@ -201,7 +201,7 @@ def test_b17_a_muted_channel_is_idle_too_and_its_answer_is_dropped() -> None:
         bench.clock.advance_ms(2000)
         bench.wait_closed(client)
         bench.targets[0].answer(request, b"late")
-        bench.turn(2)
+        bench.run_once(2)
         assert bench.responses.responses_dropped == 1
 
 
@@ -209,7 +209,7 @@ def test_b17_a_negative_limit_disables_it() -> None:
     with ProcessorBench(connections_max_idle_ms=-1) as bench:
         bench.connect()
         bench.clock.advance_ms(10**10)
-        bench.turn(3)
+        bench.run_once(3)
         assert bench.closed() == []
 
 
@@ -224,12 +224,12 @@ def test_b26_d13_a_closed_connection_leaves_nothing_behind(bench: ProcessorBench
     for request in (requests[0], requests[2]):
         ranges = [FileRange(0, bytes(path), inode, 0, 400_000)]
         bench.targets[0].answer_ranges(request, b"", ranges)
-    bench.turn(3)
+    bench.run_once(3)
     client.reset()
     bench.wait_closed(client)
     path.unlink()
     bench.clock.advance_ms(2000)
-    bench.turn()
+    bench.run_once()
     held = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
     assert not [target for target in held if str(target).startswith(str(path))]
     assert bench.processor._by_id == {}
@@ -253,7 +253,7 @@ def test_b33_what_was_in_flight_to_a_dead_target_is_sent_again(bench: ProcessorB
     first = bench.requests(3)
     bench.requests(1, target=1)
     bench.targets[0].answer(first[2], b"three")
-    bench.turn(2)
+    bench.run_once(2)
     bench.processor.target_ready(0, 2)
     again = bench.requests(2)
     assert [each.correlation_id for each in again] == [1, 3]
@@ -262,7 +262,7 @@ def test_b33_what_was_in_flight_to_a_dead_target_is_sent_again(bench: ProcessorB
     bench.targets[0].answer(again[1], b"THREE")
     bench.targets[0].answer(first[1], b"two")
     assert client.receive(11) == b"onetwothree"
-    bench.turn(2)
+    bench.run_once(2)
     assert client.read() == b""
 
 
@@ -322,7 +322,7 @@ def test_b33_a_replaced_processor_drops_its_predecessors_answers_and_frees_their
     bench.processor.close_all()
     bench.replace_processor(generation=2)
     bench.turn_until(lambda: not bench.targets[0].responses.blocked(0), "the target's answers have gone in")
-    bench.turn(2)
+    bench.run_once(2)
     assert bench.responses.responses_dropped == count
     newcomer = bench.connect()
     newcomer.send(frame(1))
@@ -345,7 +345,7 @@ def test_draining_takes_nothing_new_and_lets_answers_leave(bench: ProcessorBench
     assert nothing_more(bench)
     assert bench.value("mutes", "draining") == 4
     bench.targets[0].answer(request, bytes(100_000))
-    bench.turn()
+    bench.run_once()
     assert not bench.processor.drain()
     assert busy.receive(100_000) == bytes(100_000)
     bench.bell.ring()

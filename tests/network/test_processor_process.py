@@ -188,12 +188,12 @@ def test_a_stop_waits_a_moment_for_answers_that_take_long() -> None:
     waited: list[bool] = []
     drain = turns.drain
 
-    def turn(*, produce_only: bool) -> bool:
+    def run_once(*, produce_only: bool) -> bool:
         waited.append(produce_only)
         clock.advance_ms(100)
         return drain(produce_only=produce_only)
 
-    turns.drain = turn  # type: ignore[method-assign]
+    turns.drain = run_once  # type: ignore[method-assign]
     processor_process._drain(cast("Processor", turns), clock.monotonic_ns, 15_000_000_000)
     stop.close()
     assert waited == [False] * (OTHERS_NS // 100_000_000) + [True]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rotunda.broker.ipc.response_writer import AnswerFacts, FileRange
+from rotunda.broker.ipc.response_writer import FileRange, ResponseFacts
 from rotunda.broker.network.processor import channel as channel_module
 from rotunda.broker.network.processor import request_reader, selector
 from rotunda.broker.network.processor.channel import Channel
@@ -61,7 +61,7 @@ def test_b04_the_loop_does_not_sleep_while_answers_wait(bench: ProcessorBench, s
         client.send(b"".join(frame(number) for number in range(50)))
     requests = bench.requests(50 * len(clients))
     assert BATCH < len(requests) < 2 * BATCH
-    bench.turn()
+    bench.run_once()
     for request in requests:
         bench.targets[0].answer(request, b"answer")
     bench.bell.drain()
@@ -77,7 +77,7 @@ def test_b04_the_loop_does_not_sleep_on_connections_that_nobody_has_taken(
 ) -> None:
     """The hand-off wakes one poll; the next turn adopts the connection without another sleep."""
     bench.connect()
-    bench.turn()
+    bench.run_once()
     assert sleeps[-1] == POLL_TIMEOUT_MS
     bench.processor._new_waiting = True
     bench.processor.poll()
@@ -92,10 +92,10 @@ def test_b05_memory_is_recovered_before_the_loop_sleeps(bench: ProcessorBench, s
     large = frame(2, bytes(200_000), PRODUCE)
     waiting.send(large[:50_000])
     bench.turn_until(lambda: bench.value("mutes", "arena"), "the channel is muted")
-    bench.turn()
+    bench.run_once()
     assert sleeps[-1] == RETRY_MS
     bench.targets[0].consumer.release()
-    bench.turn()
+    bench.run_once()
     assert sleeps[-1] == POLL_TIMEOUT_MS
     waiting.send(large[50_000:])
     assert bench.requests(1)[0].payload == large[4:]
@@ -106,11 +106,11 @@ def test_b05_what_a_turn_found_is_not_found_again_by_the_next(bench: ProcessorBe
     request = one_request(bench, client)
     bench.targets[0].answer(request, bytes(100_000))
     client.receive(100_000)
-    bench.turn(2)
+    bench.run_once(2)
     selector, disconnected = bench.processor._selector, bench.processor._disconnected
     assert (selector.readable, selector.writable, disconnected) == ({}, {}, [])
     client.sock.close()
-    bench.turn(5)
+    bench.run_once(5)
     assert bench.closed() == [client.serial]
     assert bench.value("connections_closed", "client") == 1
 
@@ -121,10 +121,10 @@ def test_b05_idle_expiry_comes_last_so_a_request_that_has_arrived_saves_its_conn
         client.send(frame(1))
         bench.clock.advance_ms(10 * IDLE_MS)
         assert len(bench.requests(1)) == 1
-        bench.turn(3)
+        bench.run_once(3)
         assert bench.closed() == []
         bench.clock.advance_ms(IDLE_MS + 1)
-        bench.turn()
+        bench.run_once()
         assert bench.closed() == [client.serial]
 
 
@@ -136,7 +136,7 @@ def test_b06_reading_and_writing_make_a_connection_the_most_recently_active(benc
     one_request(bench, second)
     one_request(bench, third)
     bench.targets[0].answer(request, bytes(400_000))
-    bench.turn(2)
+    bench.run_once(2)
     one_request(bench, second)
     assert peers_by_activity(bench) == [slow.serial, third.serial, second.serial]
     bench.clock.advance_ms(5)
@@ -150,13 +150,13 @@ def test_b06_one_turn_reads_and_writes_the_same_connection(bench: ProcessorBench
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     request = one_request(bench, client)
     bench.targets[0].answer(request, bytes(400_000))
-    bench.turn(2)
+    bench.run_once(2)
     (channel,) = bench.processor._by_id.values()
     unsent = channel.out_bytes
     assert unsent
     client.send(frame(2))
     bench.turn_until(lambda: client.read() and bench.processor._selector.poll(0), "there is room to write")
-    bench.turn()
+    bench.run_once()
     assert channel.out_bytes < unsent
     assert [each.correlation_id for each in bench.targets[0].take()] == [2]
 
@@ -167,17 +167,17 @@ def test_b10_with_a_pipeline_of_one_the_next_request_waits_for_the_last_byte_of_
         client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
         client.send(frame(1) + frame(2) + frame(3, api_key=PRODUCE) + frame(4))
         (first,) = bench.requests(1)
-        bench.turn(3)
+        bench.run_once(3)
         assert bench.targets[0].take() == []
         bench.targets[0].answer(first, bytes(400_000))
-        bench.turn(3)
+        bench.run_once(3)
         assert bench.targets[0].take() == []
         client.receive(400_000)
         (second,) = bench.requests(1)
         assert second.correlation_id == 2
         bench.targets[0].answer(second, b"second")
         (third,) = bench.requests(1)
-        bench.turn(3)
+        bench.run_once(3)
         assert bench.targets[0].take() == []
         bench.targets[0].no_response(third)
         assert [each.correlation_id for each in bench.requests(1)] == [4]
@@ -201,7 +201,7 @@ def fail_to_send(bench: ProcessorBench, client: Client, _: pytest.MonkeyPatch) -
 
 def expire(bench: ProcessorBench, client: Client, _: pytest.MonkeyPatch) -> None:
     bench.clock.advance_ms(IDLE_MS + 1)
-    bench.turn()
+    bench.run_once()
     assert client.serial in bench.closed()
 
 
@@ -234,7 +234,7 @@ def test_b20_every_end_but_a_refusal_is_at_once(
         end(bench, client, monkeypatch)
         dropped = bench.responses.responses_dropped
         bench.targets[0].answer(request, b"too late")
-        bench.turn(3)
+        bench.run_once(3)
         assert bench.responses.responses_dropped > dropped
         assert bench.closed() == ([] if cause == "shutdown" else [client.serial])
         assert bench.value("connections_closed", cause) == 1
@@ -245,7 +245,7 @@ def test_b20_a_refused_connection_lingers_until_its_answers_have_left(bench: Pro
     client = bench.connect()
     request = one_request(bench, client)
     client.send(b"\xff\xff\xff\xff")
-    bench.turn(3)
+    bench.run_once(3)
     assert bench.closed() == []
     bench.targets[0].answer(request, b"answer")
     assert client.wait_ended() == b"answer"
@@ -284,7 +284,7 @@ def test_channels_that_take_long_to_read_are_read_in_several_turns_and_each_once
     turns = []
     while len(read) < len(clients):
         before = len(read)
-        bench.turn()
+        bench.run_once()
         turns.append(len(read) - before)
     assert max(turns) <= PUBLISH_EVERY
     assert len(set(read)) == len(read) == len(clients)
@@ -309,19 +309,19 @@ def test_channels_that_take_long_to_write_to_are_written_to_in_several_turns(
     requests = bench.requests(2 * len(clients))
     for request in requests:
         # With an error: compiled code leaves it to the write that is measured.
-        bench.targets[0].answer_failed(request, b"answer %d" % request.correlation_id, AnswerFacts(error_code=1))
+        bench.targets[0].answer_failed(request, b"answer %d" % request.correlation_id, ResponseFacts(error_code=1))
     monkeypatch.setattr(Channel, "flush", slow)
     turns = []
     while len(written) < len(clients):
         before = len(written)
-        bench.turn()
+        bench.run_once()
         turns.append(len(written) - before)
     assert max(turns) <= 4
     assert sorted(written) == sorted(client.serial for client in clients)
     for client in clients:
         wire = b"answer %d" % client.serial
         assert client.receive(2 * len(wire)) == 2 * wire
-    bench.turn()
+    bench.run_once()
     assert not bench.processor._selector.writable
 
 
@@ -340,7 +340,7 @@ def test_a_client_that_reads_as_fast_as_it_is_written_to_has_no_turn_for_itself(
     bench.targets[0].answer(second, b"second")
     arrived = []
     while not arrived or arrived[-1] < 4506:
-        bench.turn()
+        bench.run_once()
         client.read()
         arrived.append(len(client.received))
     # Twice in the first turn: as a new response, and as a partially written one.
@@ -354,7 +354,7 @@ def test_a_large_request_is_received_in_several_turns(bench: ProcessorBench, mon
     client.send(request)
     filled = []
     while bench.processor._by_id:
-        bench.turn()
+        bench.run_once()
         [channel] = bench.processor._by_id.values()
         if channel.large is None and filled:
             break
@@ -365,7 +365,7 @@ def test_a_large_request_is_received_in_several_turns(bench: ProcessorBench, mon
 
 def test_a_channel_that_ends_before_its_turn_to_be_written_to_is_forgotten(bench: ProcessorBench) -> None:
     bench.connect()
-    bench.turn()
+    bench.run_once()
     [channel] = bench.processor._by_id.values()
     writable = bench.processor._selector.writable
     writable[channel] = None
@@ -380,7 +380,7 @@ def test_a_channel_that_ends_before_its_turn_to_be_read_is_forgotten(
     monkeypatch.setattr(selector, "LONG_NS", 0)
     for number, client in enumerate(clients):
         client.send(frame(number))
-    bench.turn()
+    bench.run_once()
     readable = bench.processor._selector.readable
     assert len(readable) == len(clients)
     for channel in list(readable):

@@ -35,7 +35,7 @@ class Told:
 
     def __init__(self, bench: ProcessorBench) -> None:
         bench.clock.advance_ms(600)
-        bench.turn()
+        bench.run_once()
         self.names = Names()
         intake = Intake(bench.recorder, self.names)
         taken: list[TakenFrames] = intake.take()
@@ -87,7 +87,7 @@ def test_d21_a_request_whose_client_has_gone_is_told_when_it_is_answered(bench: 
     client.sock.close()
     bench.wait_closed(client)
     bench.targets[0].answer(second, b"two")
-    bench.turn()
+    bench.run_once()
     told = Told(bench)
     assert {n: told.clients[n].client_id for n in (1, 2)} == {1: "gone", 2: "gone"}
     assert [int(event["cause"]) for event in told.events] == [-1, 0]
@@ -123,6 +123,6 @@ def test_a_full_ring_never_waits(bench: ProcessorBench) -> None:
     bench.targets[0].answer(request, b"x")
     client.receive(1)
     bench.clock.advance_ms(600)
-    bench.turn()
+    bench.run_once()
     account = bench.recorder.account(0)
     assert account.get("rows_dropped") + account.get("rows_pushed") + account.get("rows_skipped") == 1

@@ -9,7 +9,7 @@ import pytest
 
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.ipc.request_facts import subject
-from rotunda.broker.ipc.response_writer import AnswerFacts
+from rotunda.broker.ipc.response_writer import ResponseFacts
 from rotunda.broker.network.processor.throttling import retry_storms
 from rotunda.broker.network.processor.throttling.retry_storms import MOST_ERRORS, QUIET_NS, Failures
 from rotunda.broker.protocol import codec
@@ -84,13 +84,13 @@ def produced(*errors: int, topic: str = "a") -> bytes:
     return codec.encode_response(ApiKey.PRODUCE, 9, 1, values)
 
 
-def ask(bench: ProcessorBench, client: Client, answer: bytes, facts: AnswerFacts, asked: Any = None) -> bool:
+def ask(bench: ProcessorBench, client: Client, answer: bytes, facts: ResponseFacts, asked: Any = None) -> bool:
     """Send a request and its response; return whether the response arrives without delay."""
     key, version, values = asked or (ApiKey.PRODUCE, 9, {"acks": 1, "timeout_ms": 100, "topic_data": []})
     client.send(codec.encode_request(key, version, 1, "client", values))
     [request] = bench.requests(1)
     bench.targets[0].answer_failed(request, answer, facts)
-    bench.turn(3)
+    bench.run_once(3)
     if not client.read():
         return False
     assert client.receive(len(answer)) == answer
@@ -99,7 +99,7 @@ def ask(bench: ProcessorBench, client: Client, answer: bytes, facts: AnswerFacts
 
 def failing(bench: ProcessorBench, client: Client, *errors: int, topic: str = "a") -> bool:
     first = next((error for error in errors if error), 0)
-    return ask(bench, client, produced(*errors, topic=topic), AnswerFacts(first))
+    return ask(bench, client, produced(*errors, topic=topic), ResponseFacts(first))
 
 
 def test_d22_an_answer_is_held_back_and_nothing_of_it_changes(on: ProcessorBench) -> None:
@@ -107,7 +107,7 @@ def test_d22_an_answer_is_held_back_and_nothing_of_it_changes(on: ProcessorBench
     assert failing(on, client, NOT_LEADER)
     assert not failing(on, client, NOT_LEADER)
     on.clock.advance_ms(DELAY_MS - 1)
-    on.turn(3)
+    on.run_once(3)
     assert client.read() == b""
     on.clock.advance_ms(1)
     answer = produced(NOT_LEADER)
@@ -147,7 +147,7 @@ def test_d22_it_ends_when_nothing_has_failed_for_a_second(on: ProcessorBench) ->
     on.clock.advance_ms(DELAY_MS)
     client.receive(len(produced(NOT_LEADER)))
     on.clock.advance_ms(1001)
-    on.turn()
+    on.run_once()
     assert not len(on.responses.storms)
     assert failing(on, client, NOT_LEADER)
 
@@ -156,7 +156,7 @@ def fetch(bench: ProcessorBench, client: Client, max_wait_ms: int) -> bool:
     parts = [{"partition_index": 0, "error_code": NOT_LEADER}]
     answer = codec.encode_response(ApiKey.FETCH, 12, 1, {"responses": [{"topic": "a", "partitions": parts}]})
     asked = ApiKey.FETCH, 12, {"max_wait_ms": max_wait_ms, "min_bytes": 1, "topics": []}
-    return ask(bench, client, answer, AnswerFacts(NOT_LEADER, about=subject(max_wait_ms=max_wait_ms)), asked)
+    return ask(bench, client, answer, ResponseFacts(NOT_LEADER, about=subject(max_wait_ms=max_wait_ms)), asked)
 
 
 def test_d22_a_fetch_waits_no_longer_than_it_would_have(on: ProcessorBench) -> None:
@@ -164,21 +164,21 @@ def test_d22_a_fetch_waits_no_longer_than_it_would_have(on: ProcessorBench) -> N
     assert fetch(on, client, 100)
     assert not fetch(on, client, 100)
     on.clock.advance_ms(99)
-    on.turn(3)
+    on.run_once(3)
     assert client.read() == b""
     on.clock.advance_ms(1)
-    on.turn(3)
+    on.run_once(3)
     client.receive(len(client.read()))
     assert fetch(on, client, 0), "it was not to wait at all"
     assert not fetch(on, client, 60_000)
     on.clock.advance_ms(DELAY_MS)
-    on.turn(3)
+    on.run_once(3)
     assert client.read()
 
 
 def leave(bench: ProcessorBench, client: Client, group: str, error: int = NOT_COORDINATOR) -> bool:
     answer = codec.encode_response(ApiKey.LEAVE_GROUP, 4, 1, {"error_code": error})
-    return ask(bench, client, answer, AnswerFacts(error), (ApiKey.LEAVE_GROUP, 4, {"group_id": group, "members": []}))
+    return ask(bench, client, answer, ResponseFacts(error), (ApiKey.LEAVE_GROUP, 4, {"group_id": group, "members": []}))
 
 
 def test_d22_groups_are_told_apart_by_what_was_asked(on: ProcessorBench) -> None:
@@ -266,9 +266,9 @@ def test_d22_a_connection_that_has_gone_takes_what_is_held_back_along(on: Proces
     failing(on, client, NOT_LEADER)
     assert not failing(on, client, NOT_LEADER)
     client.sock.close()
-    on.turn(5)
+    on.run_once(5)
     on.clock.advance_ms(DELAY_MS + 1001)
-    on.turn(5)
+    on.run_once(5)
     assert not len(on.responses.delayed)
     assert not len(on.responses.storms)
     assert not on.processor._by_id

@@ -21,7 +21,7 @@ def send(client: Client, correlation_id: int) -> None:
 
 
 def waiting(bench: ProcessorBench) -> list[Taken]:
-    bench.turn(5)
+    bench.run_once(5)
     return bench.targets[0].take()
 
 
@@ -83,7 +83,7 @@ def test_d06_a_request_without_an_answer_throttles_too(bench: ProcessorBench) ->
     send(client, 1)
     [request] = bench.requests(1)
     bench.targets[0].no_response(request, throttle_ms=SECOND_MS)
-    bench.turn(5)
+    bench.run_once(5)
     send(client, 2)
     assert not waiting(bench)
     bench.clock.advance_ms(SECOND_MS)
@@ -97,7 +97,7 @@ def test_d09_an_early_answer_throttles_before_it_leaves(bench: ProcessorBench) -
         send(client, number)
     first, second = bench.requests(2)
     bench.targets[0].answer_throttled(second, b"b", SECOND_MS)
-    bench.turn(5)
+    bench.run_once(5)
     send(client, 2)
     assert not waiting(bench)
     bench.targets[0].answer(first, b"a")
@@ -117,7 +117,7 @@ def test_b28_a_channel_that_has_gone_is_forgotten_in_silence(
         bench.targets[0].answer_throttled(request, b"x", SECOND_MS)
         assert each.receive(1) == b"x"
     client.reset()
-    bench.turn(5)
+    bench.run_once(5)
     bench.clock.advance_ms(SECOND_MS)
     bench.wait_closed(client)
     send(other, 2)

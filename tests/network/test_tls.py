@@ -56,7 +56,7 @@ def test_b06_a_handshake_is_the_preparation_of_its_channel(bench: ProcessorBench
     while not client.is_ready:
         for byte in client.flight():
             client.plain.send(bytes([byte]))
-            bench.turn()
+            bench.run_once()
         # On a busy machine the last bytes arrive later.
         bench.turn_until(lambda: not bench.restless(), "nothing wakes the loop")
         answers(bench, other)
@@ -87,7 +87,7 @@ def test_b04_what_is_left_inside_tls_is_read_when_a_mute_ends(pipeline: int) -> 
 
         def all_answered() -> bool:
             # Turns without a response as well: the channel is muted meanwhile.
-            bench.turn(5)
+            bench.run_once(5)
             for request in bench.targets[0].take():
                 bench.targets[0].answer(request, b"\0\0\0\4abcd")
                 answered.append(request.correlation_id)
@@ -134,7 +134,7 @@ def test_a_read_that_has_to_write_first_goes_on_when_it_can(bench: ProcessorBenc
     This is simulated: no library can be forced to do it.
     """
     client = TlsClient(bench).shake_hands()
-    bench.turn()
+    bench.run_once()
     [channel] = bench.processor._selector.channels.values()
     real, muted = channel.recv, []
 
@@ -177,7 +177,7 @@ def test_connections_in_each_others_midst_are_given_their_own_records() -> None:
                 client.plain.sock.close()
             elif flight := client.flight():
                 client.plain.send(flight)
-            bench.turn()
+            bench.run_once()
             assert not tls_transport._outgoing.pending
             assert not tls_transport._incoming.pending
         for number in range(60):
@@ -215,7 +215,7 @@ def test_requests_in_each_others_midst_are_read_from_their_own_records() -> None
             piece = unsent[of][: chance.choice((1, 100, 3000, 20_000, 100_000))]
             unsent[of] = unsent[of][len(piece) :]
             clients[of].plain.send(piece)
-            bench.turn()
+            bench.run_once()
             assert not tls_transport._incoming.pending
             for request in bench.targets[0].take():
                 got[request.correlation_id] = request.payload
@@ -236,7 +236,7 @@ def test_half_open_handshakes_end_by_time_and_by_number() -> None:
         begun = [TlsClient(bench) for _ in range(10)]
         for each in begun:
             each.plain.send(each.flight()[:50])
-        bench.turn(3)
+        bench.run_once(3)
         assert bench.closed() == []
         assert bench.published_value("handshakes_under_way") == 20
         more = [bench.connect() for _ in range(3)]
@@ -260,11 +260,11 @@ def test_h07_nothing_of_tls_is_kept_of_a_connection_that_has_ended(bench: Proces
     before = transports()
     for client in clients:
         client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
-    bench.turn(3)
+    bench.run_once(3)
     assert transports() == before + len(clients)
     for client in clients:
         client.sock.close()
-    bench.turn(3)
+    bench.run_once(3)
     assert len(bench.closed()) == len(clients)
     assert transports() == before
 
@@ -295,7 +295,7 @@ def test_mutated_handshakes_end_their_connections_and_nothing_else(bench: Proces
                     client.plain.send(bytes(data))
                 except OSError:
                     break
-            bench.turn(3)
+            bench.run_once(3)
             try:
                 client.flight()
             except (ssl.SSLError, OSError):
@@ -532,7 +532,7 @@ def test_b07_a_request_in_very_many_records_is_read_at_once(bench: ProcessorBenc
         sent = frame(number, os.urandom(size))
         client.plain.send(b"".join(client.records(sent[at : at + 100]) for at in range(0, len(sent), 100)))
         # A large request has its block of memory after the first read.
-        bench.turn(2)
+        bench.run_once(2)
         assert len(bench.targets[0].take()) == 1
 
 
@@ -559,6 +559,6 @@ def test_b09_an_answer_that_the_socket_does_not_take_goes_on_where_it_was(bench:
         bench.targets[0].answer(request, answer)
         expected += answer
         if number % 7 == 0:
-            bench.turn()
+            bench.run_once()
     assert client.receive(len(expected)) == expected
     assert not bench.restless()

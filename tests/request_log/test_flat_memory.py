@@ -36,7 +36,7 @@ def push_strangers(bench: RecorderBench, first: int, count: int) -> None:
             bench.texts[number] = pack_text(number, json.dumps(told).encode())
         rows = rows_of(bench.clock, BATCH, client=list(numbers), api_version=[each % 500 for each in numbers])
         bench.push(rows)
-        bench.turn(after_ms=1)
+        bench.run_once(after_ms=1)
 
 
 def test_memory_is_flat_over_tens_of_thousands_of_names(bench: RecorderBench):
@@ -81,7 +81,7 @@ def test_connections_that_nobody_closes_are_bounded(bench: RecorderBench):
 def test_the_versions_that_a_client_makes_up_are_bounded(bench: RecorderBench):
     for number in range(0, 4000, BATCH):
         bench.push(rows_of(bench.clock, BATCH, api_version=[number + each for each in range(BATCH)]))
-        bench.turn(after_ms=1)
+        bench.run_once(after_ms=1)
     kept = bench.recorder._recent
     assert kept is not None
     [connection] = kept._connections.values()
@@ -96,13 +96,13 @@ def test_topics_that_are_gone_are_forgotten(bench: RecorderBench, monkeypatch: p
         bench.topics[f"topic-{number}"] = number % 7
         bench.recorder._subjects.refresh()
         bench.push(rows_of(bench.clock, 1, partition_row=number % 7))
-        bench.turn(after_ms=1)
+        bench.run_once(after_ms=1)
     subjects = bench.recorder._subjects
     # The newest thousand rows are cached for the live view, and so are their topics' names.
     assert len(subjects._known) <= 600
     for _ in range(3):
         bench.push(rows_of(bench.clock, 500, partition_row=-1))
-        bench.turn(after_ms=1)
+        bench.run_once(after_ms=1)
     bench.recorder.finish()
     # Left are those of the hundred slowest rows, of the last eight that the client named, and of the one that is there.
     assert len(subjects._known) <= SLOWEST_ROWS + recent.MOST_TOPICS + 1

@@ -38,8 +38,8 @@ def test_a_minute_has_a_row_for_each_api(bench: HistoryBench) -> None:
     bench.finish_requests(PRODUCE, 99, us=1_000)
     bench.finish_requests(PRODUCE, 1, us=50_000, error=3)
     bench.finish_requests(FETCH, 2, us=10)
-    bench.turn()
-    bench.turn(MINUTE_MS)
+    bench.run_once()
+    bench.run_once(MINUTE_MS)
     fetch, produce = bench.history("api")
     assert set(produce) == {column.name for column in DATASETS["history"].columns}
     assert (produce["name"], fetch["name"]) == ("PRODUCE", "FETCH")
@@ -47,22 +47,22 @@ def test_a_minute_has_a_row_for_each_api(bench: HistoryBench) -> None:
     assert (produce["requests"], produce["errors"], produce["bytesIn"]) == (100, 1, 10_000)
     assert produce["totalP50Us"] == produce["localP99Us"] == pytest.approx(1_000, rel=0.02)
     bench.finish_requests(PRODUCE, 50, us=50_000)
-    bench.turn(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
     assert bench.history("api")[-1]["totalP50Us"] == pytest.approx(50_000, rel=0.02)
     assert bench.history("api")[-1]["requests"] == 50
 
 
 def test_minutes_without_requests_have_no_rows_and_let_the_recorder_rest(bench: HistoryBench) -> None:
     bench.finish_requests(PRODUCE, 1, us=10)
-    bench.turn()
+    bench.run_once()
     for _ in range(5):
-        bench.turn(MINUTE_MS)
+        bench.run_once(MINUTE_MS)
     assert len(bench.history("api")) == 1
     assert not bench.recorder.is_busy
     bench.finish_requests(PRODUCE, 1, us=10)
-    bench.turn()
+    bench.run_once()
     assert bench.recorder.is_busy
-    bench.turn(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
     first, second = bench.history("api")
     assert second["time"] - first["time"] == timedelta(minutes=5)
 
@@ -70,27 +70,27 @@ def test_minutes_without_requests_have_no_rows_and_let_the_recorder_rest(bench: 
 def test_a_killed_recorder_loses_the_present_minute_only(bench: HistoryBench) -> None:
     for _ in range(3):
         bench.finish_requests(PRODUCE, 1, us=10)
-        bench.turn(MINUTE_MS)
+        bench.run_once(MINUTE_MS)
     bench.finish_requests(PRODUCE, 5, us=10)
-    bench.turn()
+    bench.run_once()
     bench.start_recorder(replaces=True)
     bench.record(is_first=False)
     bench.finish_requests(PRODUCE, 7, us=10)
-    bench.turn(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
     assert [row["requests"] for row in bench.history("api")] == [1, 1, 1, 7]
     assert len(list(hour_path(bench.root, "history", HOUR).iterdir())) == 1
 
 
 def test_a_stop_writes_the_present_minute(bench: HistoryBench) -> None:
     bench.finish_requests(PRODUCE, 5, us=10)
-    bench.turn(1_000)
+    bench.run_once(1_000)
     bench.recorder.finish()
     assert [row["requests"] for row in bench.history("api")] == [5]
 
 
 def test_a_damaged_file_is_set_aside_with_a_line(bench: HistoryBench, caplog: pytest.LogCaptureFixture) -> None:
     bench.finish_requests(PRODUCE, 1, us=10)
-    bench.turn(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
     directory = hour_path(bench.root, "history", HOUR)
     path = newest(directory)
     assert path is not None
@@ -105,7 +105,7 @@ def test_a_damaged_file_is_set_aside_with_a_line(bench: HistoryBench, caplog: py
     bench.record(is_first=False)
     bench.finish_requests(PRODUCE, 2, us=10)
     with caplog.at_level(logging.ERROR):
-        bench.turn(MINUTE_MS)
+        bench.run_once(MINUTE_MS)
     assert f"set aside as .{path.name}{DAMAGED}" in caplog.text
     assert [row["requests"] for row in bench.history("api")] == [2]
 
@@ -114,17 +114,17 @@ def test_a_file_that_cannot_be_written_is_written_with_the_next_minute(bench: Hi
     in_the_way = bench.root / "history"
     in_the_way.write_text("")
     bench.finish_requests(PRODUCE, 1, us=10)
-    bench.turn(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
     assert bench.recorder.is_busy
     in_the_way.unlink()
     bench.finish_requests(PRODUCE, 2, us=10)
-    bench.turn(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
     assert [row["requests"] for row in bench.history("api")] == [1, 2]
 
 
 def test_the_history_has_a_retention_of_its_own(bench: HistoryBench) -> None:
     bench.finish_requests(PRODUCE, 1, us=10)
-    bench.turn(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
     assert apply_retention(bench.root, 1e12, Retention(0, 0, -1)) == 0
     assert apply_retention(bench.root, 1e12, Retention(-1, -1, 1000)) == 1
     assert list(bench.root.iterdir()) == []
@@ -133,7 +133,7 @@ def test_the_history_has_a_retention_of_its_own(bench: HistoryBench) -> None:
 def test_a_range_becomes_points_of_whole_steps(bench: HistoryBench) -> None:
     for count in (1, 2, 3):
         bench.finish_requests(PRODUCE, count, us=10)
-        bench.turn(MINUTE_MS)
+        bench.run_once(MINUTE_MS)
     found = HistoryReader(bench.root).read(WALL_MS, WALL_MS + 3_600_000)
     assert (found["step_ms"], found["points"]) == (MINUTE_MS, 60)
     assert found["series"]["api"]["PRODUCE"]["requests"][:4] == [1, 2, 3, None]
@@ -161,7 +161,7 @@ def test_a_minute_has_the_clients_from_the_rows_of_requests(bench: HistoryBench)
     rows["client"] = [CLIENT, CLIENT, CLIENT, 7]
     rows["error_code"] = [3, 0, 0, 0]
     bench.push(rows)
-    bench.turn()
+    bench.run_once()
     sampled = rows[1:2].copy()
     sampled["weight"] = 4
     assert bench.watched.clients is not None
@@ -178,7 +178,7 @@ def test_of_many_clients_the_largest_have_rows(bench: HistoryBench) -> None:
     rows = rows_of(bench.clock, sum(range(1, 31)))
     rows["client"] = np.repeat(range(100, 130), range(1, 31))
     bench.push(rows)
-    bench.turn()
+    bench.run_once()
     found = {row["name"]: row["requests"] for row in bench.minute("client")}
     assert len(found) == MOST_NAMES + 1
     assert (found["client-129"], found[OTHERS]) == (30, sum(range(1, 21)))
@@ -220,8 +220,8 @@ def test_a_minute_has_the_roles_and_the_broker(bench: HistoryBench) -> None:
     assert bench.ring.claim(RING_BYTES // 2 - 8) >= 0
     bench.ring.publish()
     bench.finish_requests(PRODUCE, 1)
-    bench.turn()
-    bench.turn(1_000)
+    bench.run_once()
+    bench.run_once(1_000)
     (broker,) = bench.minute("broker")
     assert (broker["requests"], broker["bytesIn"], broker["bytesOut"], broker["connections"]) == (2, 500, 600, 3)
     assert 0 < broker["diskFreeBytes"] < broker["diskBytes"]
@@ -251,19 +251,19 @@ def test_the_lag_of_a_group_holds_until_it_changes(bench: HistoryBench) -> None:
 
 
 def test_events_are_noticed_without_requests(bench: HistoryBench) -> None:
-    bench.turn(2_000)
+    bench.run_once(2_000)
     assert not bench.recorder.is_busy
     bench.slots.set_exit_status(HANDLER, 0, -9)
     bench.slots.set_restarts(HANDLER, 0, 1)
     bench.storage = StorageReading(StorageState.FULL, 0, {})
     bench.listeners.append(ListenerEntry("TLS", "SSL", "here", 9093))
     bench.processor.set(bench.processor.index("certificate_not_after_ms", "0"), WALL_MS)
-    bench.turn(2_000)
+    bench.run_once(2_000)
     assert bench.recorder.is_busy
     bench.storage = StorageReading(StorageState.ROOM, 1 << 40, {})
     bench.processor.set(bench.processor.index("certificate_not_after_ms", "0"), 1_900_000_000_000)
-    bench.turn(2_000)
-    bench.turn(MINUTE_MS)
+    bench.run_once(2_000)
+    bench.run_once(MINUTE_MS)
     found = {row["name"]: row["detail"] for row in bench.history("event")}
     assert found["process_restart"] == "handler 0 ended with signal 9"
     assert "full" in found["disk_full"]
@@ -277,7 +277,7 @@ def test_events_are_noticed_without_requests(bench: HistoryBench) -> None:
 def test_of_many_events_the_first_have_rows(bench: HistoryBench) -> None:
     for number in range(MOST_EVENTS + 7):
         bench.watched.add_event(WALL_MS * 1000, "rebalance", str(number))
-    bench.turn(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
     found = bench.history("event")
     assert len(found) == MOST_EVENTS + 1
     assert [row["detail"] for row in found if row["name"] == OTHERS] == ["7 more events"]
@@ -285,7 +285,7 @@ def test_of_many_events_the_first_have_rows(bench: HistoryBench) -> None:
 
 def test_a_range_has_its_events(bench: HistoryBench) -> None:
     bench.watched.add_event((WALL_MS + 1_000) * 1000, "rebalance", "billing: a member joined")
-    bench.turn(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
     found = HistoryReader(bench.root).read(WALL_MS, WALL_MS + MINUTE_MS)["events"]
     assert found == [{"time_ms": WALL_MS + 1_000, "name": "rebalance", "detail": "billing: a member joined"}]
     assert HistoryReader(bench.root).read(WALL_MS + 2_000, WALL_MS + MINUTE_MS)["events"] == []

@@ -24,7 +24,7 @@ def requests(tmp_path: Path) -> Path:
         rows = rows_of(bench.clock, 15, api_key=0, partition_row=1, record_count=2)
         rows["error_code"][3] = 7
         bench.push(rows)
-        bench.turn()
+        bench.run_once()
         bench.recorder.finish()
         bench.clock.advance_ms(3_600_000)
     (bench.root / "requests" / "v=1" / ".half").write_bytes(b"not finished")
@@ -65,11 +65,11 @@ def roles(tmp_path: Path) -> Path:
     """Return a dataset of two intervals, in the first of which a processor was idle for a quarter of the time."""
     bench = RolesBench(tmp_path / "request-log")
     bench.count(bench.processor, "requests_received", 1)
-    bench.turn()
+    bench.run_once()
     bench.count(bench.processor, "io_wait_ns", 1)
     bench.count(bench.processor, "io_ns", 3)
-    bench.turn(INTERVAL_MS)
-    bench.turn(INTERVAL_MS)
+    bench.run_once(INTERVAL_MS)
+    bench.run_once(INTERVAL_MS)
     bench.recorder.finish()
     return bench.root / "roles"
 

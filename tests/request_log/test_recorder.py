@@ -42,8 +42,8 @@ def test_d14_d19_a_row_says_who_asked_what_and_where_the_time_went(bench: Record
     )
     rows["throttle_ms"], rows["error_code"], rows["request_bytes"], rows["response_bytes"] = 4, 3, 100, 50
     bench.push(rows)
-    bench.turn(ROLL_MS)
-    bench.turn(ROLL_MS)
+    bench.run_once(ROLL_MS)
+    bench.run_once(ROLL_MS)
     (row,) = bench.read("requests")
     assert set(row) == {column.name for column in DATASETS["requests"].columns}
     assert (row["requestApiKeyName"], row["requestApiVersion"], row["acks"]) == ("PRODUCE", 9, -1)
@@ -61,8 +61,8 @@ def test_e14_a_row_says_which_quota_gave_the_throttle_time(bench: RecorderBench)
     rows = rows_of(bench.clock, len(THROTTLED_BY) + 1)
     rows["throttled_by"] = range(len(THROTTLED_BY) + 1)
     bench.push(rows)
-    bench.turn(ROLL_MS)
-    bench.turn(ROLL_MS)
+    bench.run_once(ROLL_MS)
+    bench.run_once(ROLL_MS)
     assert [row["throttledBy"] for row in bench.read("requests")] == [None, *THROTTLED_BY]
 
 
@@ -70,8 +70,8 @@ def test_a_row_says_what_a_test_has_injected(bench: RecorderBench) -> None:
     rows = rows_of(bench.clock, 16)
     rows["throttled_by"] = [3 | bits << INJECTED_SHIFT for bits in range(16)]
     bench.push(rows)
-    bench.turn(ROLL_MS)
-    bench.turn(ROLL_MS)
+    bench.run_once(ROLL_MS)
+    bench.run_once(ROLL_MS)
     read = bench.read("requests")
     assert [row["injected"] for row in read][:4] == [None, "error", "delay", "error+delay"]
     assert read[15]["injected"] == "+".join(INJECTED)
@@ -85,8 +85,8 @@ def test_a_row_says_what_was_denied(bench: RecorderBench) -> None:
     rows = rows_of(bench.clock, 3)
     rows["denial"] = [0, -5, -6]
     bench.push(rows)
-    bench.turn(ROLL_MS)
-    bench.turn(ROLL_MS)
+    bench.run_once(ROLL_MS)
+    bench.run_once(ROLL_MS)
     names = ("deniedOperation", "deniedResourceType", "deniedResource")
     found = [tuple(row[name] for name in names) for row in bench.read("requests")]
     assert found == [(None,) * 3, ("WRITE", "Topic", "orders"), (None,) * 3]
@@ -107,7 +107,7 @@ def test_codec_bytes_and_longest_wait_are_null_where_they_do_not_apply(bench: Re
     rows["record_bytes"] = [-1, 0, 1, 2, 3, 4, 5, 2**31 - 1]
     rows["max_wait_ms"] = [-1, 0, 500, -1, -1, -1, -1, -1]
     bench.push(rows)
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     told = bench.read("requests")
     assert [row["codec"] for row in told] == [None, "none", "gzip", "snappy", "lz4", "zstd", "7", "mixed"]
@@ -120,7 +120,7 @@ def test_d19_c17_deprecated_versions_are_marked(bench: RecorderBench) -> None:
     rows = rows_of(bench.clock, 4)
     rows["api_key"], rows["api_version"] = [33, 33, 3, 999], [1, 3, 1, 0]
     bench.push(rows)
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     assert [row["requestApiVersionDeprecated"] for row in bench.read("requests")] == [True, False, False, False]
 
@@ -131,8 +131,8 @@ def test_phases_add_up_whatever_the_stamps_are(bench: RecorderBench) -> None:
     for stamp, offsets in zip(("dequeued_ns", "local_complete_ns", "taken_ns"), noise, strict=False):
         rows[stamp] += offsets
     bench.push(rows)
-    bench.turn()
-    bench.turn(ROLL_MS)
+    bench.run_once()
+    bench.run_once(ROLL_MS)
     for row in bench.read("requests"):
         assert sum(row[phase] for phase in PHASES) == row["totalTimeUs"]
         assert min(row[phase] for phase in PHASES) >= 0
@@ -144,8 +144,8 @@ def test_each_row_lies_in_the_hour_of_its_time(bench: RecorderBench) -> None:
     late = rows_of(bench.clock, 4, spans_us=(0, 0, 2_000_000, 0, 0))
     late["received_ns"][2:] += 2_000_000_000
     bench.push(late)
-    bench.turn()
-    bench.turn(ROLL_MS)
+    bench.run_once()
+    bench.run_once(ROLL_MS)
     hours = [name.split("/")[2:4] for name in files(bench) if name.startswith("requests")]
     assert hours == [["date=2023-11-14", "hour=22"], ["date=2023-11-14", "hour=23"]]
     assert [len(bench.read("requests")), files(bench)[0].split("/")[1]] == [7, "v=1"]
@@ -155,7 +155,7 @@ def test_no_file_is_seen_before_it_is_whole(bench: RecorderBench) -> None:
     pushes = GROUP_ROWS // 1000 + 1
     for _ in range(pushes):
         bench.push(rows_of(bench.clock, 1000))
-        bench.turn()
+        bench.run_once()
     assert not [name for _, _, names in os.walk(bench.root) for name in names]
     bench.recorder.finish()
     assert len(bench.read("requests")) == pushes * 1000
@@ -172,7 +172,7 @@ def test_an_unfinished_file_is_removed(bench: RecorderBench) -> None:
 def test_rows_of_a_file_that_cannot_be_written_are_a_gap(bench: RecorderBench) -> None:
     (bench.root / "requests").write_bytes(b"in the way")
     bench.push(rows_of(bench.clock, 10))
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     bench.recorder.finish()
     assert {(gap["cause"], gap["rows"]) for gap in bench.read("gaps")} == {("write_failed", 10)}
@@ -182,31 +182,31 @@ def test_a_killed_recorder_loses_what_was_not_in_a_finished_file_and_its_replace
     bench: RecorderBench,
 ) -> None:
     bench.push(rows_of(bench.clock, 5))
-    bench.turn()
-    bench.turn(ROLL_MS)
+    bench.run_once()
+    bench.run_once(ROLL_MS)
     bench.push(rows_of(bench.clock, 100))
-    bench.turn()
+    bench.run_once()
     bench.push(rows_of(bench.clock, 20))
     bench.start_recorder(replaces=True)
-    bench.turn()
-    bench.turn(ROLL_MS)
+    bench.run_once()
+    bench.run_once(ROLL_MS)
     assert len(bench.read("requests")) == 25
     (gap,) = bench.read("gaps")
     assert (gap["dataset"], gap["source"], gap["index"], gap["cause"], gap["rows"]) == (
         "requests", "processor", 0, "recorder_killed", 100,
     )  # fmt: skip
     bench.start_recorder(replaces=True)
-    bench.turn(ROLL_MS)
+    bench.run_once(ROLL_MS)
     bench.recorder.finish()
     assert len(bench.read("gaps")) == 1
 
 
 def test_a_recorder_that_is_killed_before_it_could_say_so_leaves_that_to_the_next(bench: RecorderBench) -> None:
     bench.push(rows_of(bench.clock, 100))
-    bench.turn()
+    bench.run_once()
     for _ in range(3):
         bench.start_recorder(replaces=True)
-        bench.turn()
+        bench.run_once()
     bench.recorder.finish()
     assert [gap["rows"] for gap in bench.read("gaps")] == [100]
 
@@ -219,7 +219,7 @@ def test_a_full_ring_drops_and_counts(bench: RecorderBench) -> None:
     for _ in range(60):
         bench.push(rows_of(bench.clock, 1000))
         total += 1000
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     recorded = bench.read("requests")
     gaps = bench.read("gaps")
@@ -233,7 +233,7 @@ def test_a_killed_processor_leaves_a_gap_of_what_it_had_in_memory(bench: Recorde
     bench.push(rows_of(bench.clock, 10))
     bench.take(33)
     bench.start_sender()
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     assert len(bench.read("requests")) == 10
     (gap,) = bench.read("gaps")
@@ -243,14 +243,14 @@ def test_a_killed_processor_leaves_a_gap_of_what_it_had_in_memory(bench: Recorde
 def test_a_file_that_cannot_be_written_becomes_a_gap(bench: RecorderBench) -> None:
     (bench.root / "requests").write_bytes(b"in the way")
     bench.push(rows_of(bench.clock, 10))
-    bench.turn()
-    bench.turn(ROLL_MS)
-    bench.turn(ROLL_MS)
+    bench.run_once()
+    bench.run_once(ROLL_MS)
+    bench.run_once(ROLL_MS)
     (gap,) = bench.read("gaps")
     assert (gap["cause"], gap["rows"]) == ("write_failed", 10)
     (bench.root / "requests").unlink()
     bench.push(rows_of(bench.clock, 4))
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     assert len(bench.read("requests")) == 4
     account = bench.rings.account(0)
@@ -264,13 +264,13 @@ def test_a_full_disk_loses_rows_and_never_the_account_of_them(bench: RecorderBen
     try:
         for count in (10, 20, 30):
             bench.push(rows_of(bench.clock, count))
-            bench.turn()
-            bench.turn(ROLL_MS)
+            bench.run_once()
+            bench.run_once(ROLL_MS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     assert [path for path in bench.root.rglob("*") if path.is_file()] == []
     bench.push(rows_of(bench.clock, 4))
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     assert len(bench.read("requests")) == 4
     gaps = bench.read("gaps")
@@ -286,12 +286,12 @@ def test_a_full_disk_loses_rows_and_never_the_account_of_them(bench: RecorderBen
 def test_losses_whose_row_could_not_be_written_are_told_once(bench: RecorderBench) -> None:
     (bench.root / "gaps").write_bytes(b"in the way")
     bench.rings.account(0).add("rows_dropped", 7)
-    bench.turn()
+    bench.run_once()
     for _ in range(3):
-        bench.turn(ROLL_MS)
+        bench.run_once(ROLL_MS)
     (bench.root / "gaps").unlink()
     for _ in range(3):
-        bench.turn(ROLL_MS)
+        bench.run_once(ROLL_MS)
     assert [(gap["cause"], gap["rows"]) for gap in bench.read("gaps")] == [("ring_full", 7)]
     assert bench.rings.account(0).get("rows_dropped_told") == 7
 
@@ -300,10 +300,10 @@ def test_losses_whose_row_could_not_be_written_are_told_once(bench: RecorderBenc
 def test_rows_lie_in_the_hour_of_their_time_when_the_clock_is_set(bench: RecorderBench, step_ms: int) -> None:
     """Rows in the buffer were sorted by the clock as it was, and are written by it."""
     bench.push(rows_of(bench.clock, 3))
-    bench.turn()
+    bench.run_once()
     bench.clock.set_wall(step_ms)
     bench.push(rows_of(bench.clock, 4))
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     places: Counter[int] = Counter()
     for part in finished(bench.root / "requests"):
@@ -322,7 +322,7 @@ def test_sampling_keeps_what_failed_and_what_was_slow(tmp_path: Path) -> None:
     for rows in (ordinary, failed, slow, waiting):
         for first in range(0, len(rows), 1000):
             bench.push(rows[first : first + 1000])
-            bench.turn()
+            bench.run_once()
     bench.recorder.finish()
     recorded = bench.read("requests")
     assert sum(row["errorCode"] == 7 for row in recorded) == 300
@@ -339,7 +339,7 @@ def test_beyond_so_many_rows_a_second_each_row_stands_for_several(tmp_path: Path
     for _ in range(40):
         bench.push(rows_of(bench.clock, 1000))
         bench.push(rows_of(bench.clock, 1, error_code=7))
-        bench.turn(100)
+        bench.run_once(100)
     bench.recorder.finish()
     recorded = bench.read("requests")
     ordinary = [row["sampleWeight"] for row in recorded if not row["errorCode"]]
@@ -353,7 +353,7 @@ def test_beyond_so_many_rows_a_second_each_row_stands_for_several(tmp_path: Path
 def test_a_log_that_is_off_costs_nothing_and_misses_nothing(tmp_path: Path) -> None:
     bench = RecorderBench(tmp_path / "log", request_log_enable="false")
     bench.push(rows_of(bench.clock, 100))
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     assert files(bench) == []
     account = bench.rings.account(0)
@@ -362,7 +362,7 @@ def test_a_log_that_is_off_costs_nothing_and_misses_nothing(tmp_path: Path) -> N
 
 def test_a_row_of_the_partition_table_keeps_the_name_that_it_had(bench: RecorderBench) -> None:
     bench.push(rows_of(bench.clock, 1, partition_row=2))
-    bench.turn()
+    bench.run_once()
     bench.topics = {"a": 0, "reborn": 2}
     bench.recorder.run_once(1)
     bench.push(rows_of(bench.clock, 1, partition_row=2))
@@ -379,7 +379,7 @@ def test_only_rows_of_the_partition_table_that_are_known_have_a_topic(bench: Rec
     rows["partition_row"] = told
     for each in (rows, rows[:1], rows[-1:]):
         bench.push(each)
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     names = {row: name for name, row in bench.topics.items()}
     expected = [names.get(row) for row in (*told, told[0], told[-1])]
@@ -409,10 +409,10 @@ def test_frames_explain_themselves_to_a_recorder_that_was_replaced(bench: Record
     both = rows_of(bench.clock, 2)
     both["client"][1] = CLIENT + 1
     bench.push(both)
-    bench.turn()
+    bench.run_once()
     bench.push(both)
     bench.start_recorder(replaces=True)
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     assert [row["clientId"] for row in bench.read("requests")] == ["someone", "another"]
 
@@ -424,7 +424,7 @@ def test_events_of_groups_have_a_dataset(bench: RecorderBench) -> None:
     text = json.dumps({**fields, "handler": 0, "dataset": "groups"}).encode()
     assert feed.try_push((0, b""), (1, b""), (1, pack_text(-1, text)))
     feed.publish()
-    bench.turn()
+    bench.run_once()
     bench.recorder.finish()
     (event,) = bench.read("groups")
     assert (event["group"], event["member"], event["event"], event["reason"]) == ("g", None, "rebalance", "why")
@@ -432,20 +432,20 @@ def test_events_of_groups_have_a_dataset(bench: RecorderBench) -> None:
 
 def test_followers_get_files_sooner(bench: RecorderBench) -> None:
     bench.push(rows_of(bench.clock, 1))
-    bench.turn()
-    bench.turn(2000)
+    bench.run_once()
+    bench.run_once(2000)
     assert not bench.read("requests")
     followed = bench.root / part_files.FOLLOWED
     followed.touch()
     os.utime(followed, (bench.clock.wall_ms() / 1000,) * 2)
-    bench.turn()
+    bench.run_once()
     assert len(bench.read("requests")) == 1
 
 
 def test_the_oldest_files_go_by_age_and_by_size(bench: RecorderBench) -> None:
     for _ in range(6):
         bench.push(rows_of(bench.clock, 50))
-        bench.turn()
+        bench.run_once()
         bench.recorder.finish()
     parts = sorted(finished(bench.root), key=lambda part: part.path)
     for age, part in enumerate(reversed(parts)):
@@ -465,7 +465,7 @@ def test_files_are_finished_when_they_are_large(tmp_path: Path) -> None:
     bench = RecorderBench(tmp_path / "log", request_log_roll_bytes=1)
     for _ in range(2 * GROUP_ROWS // 1000 + 2):
         bench.push(rows_of(bench.clock, 1000))
-        bench.turn()
+        bench.run_once()
     names = files(bench)
     assert len(names) == 2
     assert all(first < second for first, second in pairwise(names))

@@ -66,7 +66,7 @@ def test_what_stands_when_the_loop_begins_is_never_looked_through(collector: Fak
     collector.objects = 1_000_000
     search = GarbageSearch(collector.clock.monotonic_ns)
     collector.searches = OLD
-    search.turn()
+    search.run_once()
     assert collector.searched == [0]
 
 
@@ -75,7 +75,7 @@ def test_few_objects_are_looked_through_again_and_again(collector: FakeCollector
     collector.objects = LONG_NS // 1000
     for count in range(3 * (OLD + 1)):
         collector.searches = count % (OLD + 1)
-        search.turn()
+        search.run_once()
     assert len(collector.searched) == 3
     assert collector.set_aside == 0
 
@@ -85,7 +85,7 @@ def test_many_objects_are_looked_through_once(collector: FakeCollector) -> None:
     for _ in range(100):
         collector.objects += 14_000
         collector.searches = OLD
-        search.turn()
+        search.run_once()
     assert collector.searched == [14_000] * 100
     assert collector.set_aside == 1_400_000
 

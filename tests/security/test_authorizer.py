@@ -22,7 +22,7 @@ from rotunda.broker.security.acl.acls import (
     stored_name,
 )
 from rotunda.broker.security.acl.authorizer import Authorizer, super_users_of
-from rotunda.broker.security.acl.checks import CHECKS, FREE, refusal
+from rotunda.broker.security.acl.checks import CHECKS, FREE, rejection
 from rotunda.broker.security.session import Session
 
 ALICE, BOB = Session("alice", "10.0.0.1"), Session("bob", "10.0.0.2")
@@ -281,7 +281,7 @@ def test_each_api_that_is_served_checks_something_or_is_free() -> None:
 def test_a_denial_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     made = authorizer(acl("t"))
     for _ in range(3):
-        assert refusal(made, BOB, 0, TOPIC, "t") == 29
+        assert rejection(made, BOB, 0, TOPIC, "t") == 29
     assert made.denied == 3
     assert not made.allows(BOB, O.READ, TOPIC, "t", is_asked_for=False)
     assert made.denied == 3

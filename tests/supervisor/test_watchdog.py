@@ -44,10 +44,10 @@ class Bench:
         self.reported: list[Any] = []
         self.slots = ProcessSlots(memoryview(bytearray(ProcessSlots.bytes_needed(1, 1))), 0, 1, 1)
         self.watchdog = Watchdog(self.slots, timeout_ms, self.reported.append)
-        self.turn()
+        self.run_once()
         self.look()
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         self.slots.beat(Role.HANDLER, 0, self.clock.monotonic_ns())
 
     def look(self, times: int = 1, after_ms: int = LOOK_MS) -> None:
@@ -69,7 +69,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_who_turns_is_left_alone() -> None:
     bench = Bench()
     for _ in range(100):
-        bench.turn()
+        bench.run_once()
         bench.look()
     assert (bench.reported, bench.child.killed) == ([], 0)
 
@@ -91,7 +91,7 @@ def test_who_turns_again_is_forgiven(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     for _ in range(10):
         bench.look(TIMEOUT_MS // LOOK_MS - 2)
-        bench.turn()
+        bench.run_once()
         bench.look()
     assert bench.child.killed == 0
     assert len(bench.reported) == 10
@@ -103,7 +103,7 @@ def test_time_in_which_the_supervisor_stood_still_is_nobodys() -> None:
     bench = Bench()
     bench.look(after_ms=3_600_000)
     assert (bench.reported, bench.child.killed) == ([bench.child], 0)
-    bench.turn()
+    bench.run_once()
     bench.look(2)
     assert bench.child.killed == 0
 
@@ -125,7 +125,7 @@ def test_a_child_counts_from_readiness() -> None:
     bench.look(1000)
     assert bench.child.killed == 0
     bench.child.ready = True
-    bench.turn()
+    bench.run_once()
     bench.look(TIMEOUT_MS // LOOK_MS - 1)
     assert bench.child.killed == 0
     bench.look(3)

@@ -45,10 +45,10 @@ class CallClock(FakeClock):
         return self.calls - before
 
 
-def turn(broker: SteppedBroker, target: int) -> int:
+def run_once(broker: SteppedBroker, target: int) -> int:
     """Turn one target while time passes; return the number of calls."""
     assert isinstance(broker.clock, CallClock)
-    return broker.clock.counting(broker.handler(target).turn)
+    return broker.clock.counting(broker.handler(target).run_once)
 
 
 def longest_turn(broker: SteppedBroker, key: ApiKey, version: int, frame: bytes) -> int:
@@ -61,7 +61,7 @@ def longest_turn(broker: SteppedBroker, key: ApiKey, version: int, frame: bytes)
     for _ in range(10_000):
         for handler in broker.handlers:
             if handler is not None:
-                longest = max(longest, clock.counting(handler.turn))
+                longest = max(longest, clock.counting(handler.run_once))
         broker.drain()
         clock.advance_ms(1)
         if sent.answers:

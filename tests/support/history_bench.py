@@ -52,7 +52,7 @@ class HistoryBench(RolesBench):
                 self.processor.record(self.processor.phase(api, phase), us * 1000)
             self.processor.record(self.processor.histogram("request_bytes", api), size)
         self.processor.table("request_errors").add((api, error), count)
-        self.turn()
+        self.run_once()
 
     def history(self, kind: str) -> list[dict[str, Any]]:
         """Return the rows of a kind in the finished files, by time and name."""
@@ -62,5 +62,5 @@ class HistoryBench(RolesBench):
     def minute(self, kind: str) -> list[dict[str, Any]]:
         """End the minute, in which there is at least one request; return all rows of a kind."""
         self.finish_requests(18, 1)
-        self.turn(MINUTE_MS)
+        self.run_once(MINUTE_MS)
         return self.history(kind)

@@ -13,7 +13,7 @@ from tests.support.stepped_broker import SERVING, may_die_in
 def interrupted_at_line(
     line: int, turn: Callable[[], object], interrupt: Callable[[], None], where: Sequence[str] = SERVING
 ) -> bool:
-    """Call ``turn``, and ``interrupt`` before the ``line``-th line of files in ``where``; False if it has fewer."""
+    """Call ``run_once``, and ``interrupt`` before the ``line``-th line of files in ``where``; False if it has fewer."""
     left = line
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001 - as sys.settrace has it

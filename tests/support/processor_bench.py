@@ -21,7 +21,7 @@ from rotunda.broker.config.broker_config import load
 from rotunda.broker.ipc import connection_id
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
-from rotunda.broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
+from rotunda.broker.ipc.response_writer import FileRange, ResponseFacts, ResponseWriter
 from rotunda.broker.network.accounting.client_registry import ClientRegistry
 from rotunda.broker.network.accounting.completed_requests import CompletedRequests
 from rotunda.broker.network.accounting.network_time import NetworkTime
@@ -114,7 +114,7 @@ class FakeTarget:
         self.responses.send(self.answered(request, now), now, now, payload)
         self.publish()
 
-    def answer_failed(self, request: Taken, payload: bytes, facts: AnswerFacts) -> None:
+    def answer_failed(self, request: Taken, payload: bytes, facts: ResponseFacts) -> None:
         """Send `payload`, which has an error."""
         now = self._bench.clock.monotonic_ns()
         self.responses.send(self.answered(request, now), now, now, payload, facts)
@@ -123,7 +123,7 @@ class FakeTarget:
     def answer_throttled(self, request: Taken, payload: bytes, throttle_ms: int) -> None:
         """Send `payload`, and have the connection muted for that time."""
         now = self._bench.clock.monotonic_ns()
-        facts = AnswerFacts(throttle_ms=throttle_ms)
+        facts = ResponseFacts(throttle_ms=throttle_ms)
         self.responses.send(self.answered(request, now), now, now, payload, facts)
         self.publish()
 
@@ -147,7 +147,7 @@ class FakeTarget:
     def no_response(self, request: Taken, throttle_ms: int = 0) -> None:
         """Finish a request that has no response on the wire."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.no_response(self.answered(request, now), now, now, AnswerFacts(throttle_ms=throttle_ms))
+        self.responses.no_response(self.answered(request, now), now, now, ResponseFacts(throttle_ms=throttle_ms))
         self.publish()
 
     def close_connection(self, request: Taken) -> None:
@@ -180,7 +180,7 @@ class Client:
             try:
                 view = view[self.sock.send(view) :]
             except BlockingIOError:
-                self._bench.turn()
+                self._bench.run_once()
 
     def read(self) -> bytes:
         """Read the bytes that have arrived, without a turn; note the end."""
@@ -297,7 +297,7 @@ class ProcessorBench:
         os.close(self.spill_fd)
         self._scratch.cleanup()
 
-    def turn(self, count: int = 1) -> None:
+    def run_once(self, count: int = 1) -> None:
         """Turn the loop once, without sleep; before that the targets retry the responses that found no room."""
         for _ in range(count):
             for target in self.targets:
@@ -310,7 +310,7 @@ class ProcessorBench:
         end = time.monotonic() + deadline_s()
         while not condition():
             assert time.monotonic() < end, f"not in time: {what}"
-            self.turn()
+            self.run_once()
 
     def connect(self, send_buffer: int = 0, receive_buffer: int = 0, listener: int = 0) -> Client:
         """Return a client whose connection the processor has accepted; buffers in bytes, 0 for the kernel's own."""
@@ -362,7 +362,7 @@ class ProcessorBench:
     def published_value(self, name: str, label: str = "") -> int:
         """Return a counter or gauge after the page has been brought up to date."""
         self.clock.advance_ms(600)
-        self.turn()
+        self.run_once()
         return self.value(name, label)
 
     def memory(self, area: int) -> memoryview:
@@ -377,7 +377,7 @@ class ProcessorBench:
 
     def restless(self) -> bool:
         """Return whether something would keep waking the loop although there is nothing to do."""
-        self.turn(3)
+        self.run_once(3)
         return bool(self.processor._selector.poll(0))
 
 

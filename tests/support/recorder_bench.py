@@ -73,7 +73,7 @@ class RecorderBench:
         self.taken += count
         self.sender.note_taken(self.taken)
 
-    def turn(self, after_ms: int = 0) -> None:
+    def run_once(self, after_ms: int = 0) -> None:
         """Advance the clock and turn the recorder."""
         self.clock.advance_ms(after_ms)
         self.recorder.run_once(0)

@@ -301,13 +301,13 @@ class SteppedBroker:
         assert handler is not None
         return handler
 
-    def turn(self, index: int) -> bool:
+    def run_once(self, index: int) -> bool:
         """Turn one target's loop once."""
-        return self.handler(index).turn()
+        return self.handler(index).run_once()
 
     def turn_until_line(self, index: int, line: int) -> bool:
         """Turn a target and kill it before its ``line``-th line; True if it died."""
-        return died_at_line(line, self.handler(index).turn, OURS)
+        return died_at_line(line, self.handler(index).run_once, OURS)
 
     def boot_until_line(self, index: int, line: int) -> bool:
         """Boot a target and kill it before its ``line``-th line of server code; True if it died."""
@@ -316,7 +316,7 @@ class SteppedBroker:
     def settle(self, rounds: int = 60) -> None:
         """Turn everything until every request has its response and nothing moves, and read the responses."""
         for _ in range(rounds):
-            worked = [handler.turn() for handler in self.handlers if handler is not None]
+            worked = [handler.run_once() for handler in self.handlers if handler is not None]
             self.drain()
             self.clock.advance_ns(100_000)
             if not any(worked) and all(sent.answers for c in self._clients.values() for sent in c.sent.values()):
@@ -444,7 +444,7 @@ class SteppedBroker:
         self.announce_metadata()
         for handler in self.handlers:
             if handler is not None:
-                handler.turn()
+                handler.run_once()
 
     def partition(self, topic: str, index: int) -> PartitionInfo:
         """Return the address of a partition."""

@@ -78,7 +78,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
             processes,
             warned,
             groups,
-            is_refusing=bool(storage.refusal or offline),
+            is_refusing=bool(storage.rejection or offline),
         ),
         broker=_broker(facts, now),
         totals=_totals(growth, processors, [*handlers, controller], topics, groups),

@@ -81,8 +81,8 @@ def not_ready(processes: list[Process], *, is_draining: bool, storage: StorageRe
         if not each.serves and each.role not in _BESIDE
     ]
     reasons += [_still(each) for each in processes if hangs(each) and each.role not in _WITHOUT]
-    if storage is not None and storage.refusal:
-        reasons.append(storage.refusal)
+    if storage is not None and storage.rejection:
+        reasons.append(storage.rejection)
     return [*reasons, "the broker is shutting down"] if is_draining else reasons
 
 
@@ -102,7 +102,7 @@ def _still(process: Process) -> str:
 
 def storage_remarks(storage: StorageReading, offline: Sequence[str]) -> list[str]:
     """Return the storage problems that need attention: the disk, and partitions that are not served."""
-    found = [storage.refusal or storage.warning]
+    found = [storage.rejection or storage.warning]
     if offline:
         more = f" and {len(offline) - MOST_NAMED} more" if len(offline) > MOST_NAMED else ""
         found.append(f"Offline, see the broker's log: {', '.join(offline[:MOST_NAMED])}{more}.")

@@ -13,7 +13,7 @@ from rotunda.broker.metadata.features import ADDRESS_RANGES_FROM, METADATA_VERSI
 from rotunda.broker.metadata.security.acls import MOST_CHANGES
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import Acl, AclFilter, check_new
 

@@ -8,7 +8,7 @@ from rotunda.broker.apis.acls.acl_fields import acl_fields, filter_of, no_author
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import Acl
 

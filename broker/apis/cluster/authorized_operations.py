@@ -32,7 +32,7 @@ def cluster_operations(request: Request, broker: BrokerContext, asked_for: bool)
     """Return the bit field for the cluster; 0 for clients without DESCRIBE."""
     if not asked_for:
         return NOT_ASKED_FOR
-    if broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.DESCRIBE):
+    if broker.access.rejection(request, ResourceType.CLUSTER, operation=Operation.DESCRIBE):
         return 0
     return _bits(request, broker, _CLUSTER, ResourceType.CLUSTER, CLUSTER_NAME)
 

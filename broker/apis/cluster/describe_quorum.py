@@ -12,7 +12,7 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.long_responses import at_length
 from rotunda.broker.scheduling.slices import Work
 
 _LEADER_EPOCH = 1

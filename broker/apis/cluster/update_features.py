@@ -10,7 +10,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.metadata.features import FeatureUpdate, UpgradeType
 from rotunda.broker.protocol.error_codes import text_of
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 
 

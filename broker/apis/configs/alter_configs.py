@@ -16,7 +16,7 @@ from rotunda.broker.apis.cluster.controller_access import (
     controller_of,
     portions,
 )
-from rotunda.broker.apis.configs.config_refusals import refusal_of
+from rotunda.broker.apis.configs.config_rejections import rejection_of
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
@@ -56,8 +56,8 @@ def _alter(request: Request, broker: BrokerContext, body: Any, alteration_of: Ca
         resource_type, name = resource.resource_type, resource.resource_name
         if times_asked[resource_type, name] > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        if refusal := refusal_of(request, broker, resource_type, name):
-            raise ApiError(refusal)
+        if rejection := rejection_of(request, broker, resource_type, name):
+            raise ApiError(rejection)
         if len(resource.configs) > MOST_CHANGES:
             raise ApiError(ErrorCode.INVALID_REQUEST, TOO_MANY_CHANGES)
         alteration = alteration_of(resource)

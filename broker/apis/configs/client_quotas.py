@@ -28,7 +28,7 @@ from rotunda.broker.metadata.configs.client_quotas import (
 )
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 
 #: The types and names of an entity.

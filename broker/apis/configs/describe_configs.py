@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rotunda.broker.apis.configs.config_entries import described
-from rotunda.broker.apis.configs.config_refusals import refusal_of
+from rotunda.broker.apis.configs.config_rejections import rejection_of
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
@@ -34,7 +34,7 @@ from rotunda.broker.metadata.topics.topic_validation import check_topic_name
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.protocol.steps import Steps
-from rotunda.broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE, each_of
+from rotunda.broker.scheduling.long_responses import TOO_LONG, TOO_LONG_MESSAGE, each_of
 from rotunda.broker.scheduling.slices import Work
 
 
@@ -54,8 +54,8 @@ def handle_describe_configs(request: Request, broker: BrokerContext, body: Any) 
     def describe(asked: _Asked) -> dict[str, Any]:
         # Empty as in Kafka, and not null.
         result = _result(asked, 0, "")
-        if refusal := refusal_of(request, broker, asked.resource_type, asked.name):
-            return _result(asked, refusal, text_of(refusal))
+        if rejection := rejection_of(request, broker, asked.resource_type, asked.name):
+            return _result(asked, rejection, text_of(rejection))
         try:
             entries = _entries(request, broker, asked.resource_type, asked.name)
             # An empty list of keys means all of them, as in Kafka.

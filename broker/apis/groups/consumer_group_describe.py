@@ -27,13 +27,13 @@ def handle_consumer_group_describe(request: Request, broker: BrokerContext, body
     return call_owners(request, broker, body, CONSUMER_GROUP_DESCRIBE)
 
 
-def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
+def _group_response(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
     require_consumer_protocol(broker)
     group = broker.coordinators.groups.find(group_id)
     if isinstance(group, ConsumerGroup):
-        if refusal := _denial_of_topics(request, broker, group):
+        if rejection := _denial_of_topics(request, broker, group):
             message = "The group has described topic(s) that the client is not authorized to describe."
-            return {**failed_group(group_id, refusal), "error_message": message}
+            return {**failed_group(group_id, rejection), "error_message": message}
         return _described(request, broker, group, body.include_authorized_operations)
     what = "not found" if group is None else "is not a consumer group"
     return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {what}."}
@@ -48,7 +48,7 @@ def _denial_of_topics(request: Request, broker: BrokerContext, group: ConsumerGr
     assigned += [group.target.get(member_id, NO_PARTITIONS) for member_id in group.members]
     found = [metadata.topic_by_id(topic_id) for topic_id in {topic_id for each in assigned for topic_id in each}]
     return max(
-        [broker.access.refusal(request, ResourceType.TOPIC, topic.name) for topic in found if topic is not None],
+        [broker.access.rejection(request, ResourceType.TOPIC, topic.name) for topic in found if topic is not None],
         default=0,
     )
 
@@ -106,4 +106,4 @@ def _assignment_fields(metadata: MetadataCache, assignment: Assignment) -> dict[
     }
 
 
-CONSUMER_GROUP_DESCRIBE = MultiGroupApi("group_ids", "groups", _answer_group, _failed)
+CONSUMER_GROUP_DESCRIBE = MultiGroupApi("group_ids", "groups", _group_response, _failed)

@@ -25,8 +25,8 @@ def handle_consumer_group_heartbeat(
     request: Request, broker: BrokerContext, body: Any
 ) -> dict[str, Any] | Deferred | Work:
     """Return the member's news: at once if nothing has changed, else when the change is committed. HOT."""
-    if refusal := _refusal(request, broker, body):
-        return {"error_code": refusal}
+    if rejection := _rejection(request, broker, body):
+        return {"error_code": rejection}
     groups = broker.coordinators.groups
     session = None if broker.metadata.authorizer is None else request.session
     client = Client(request.client_id, client_host(request, broker), session)
@@ -70,11 +70,11 @@ def _rejected(error: ApiError) -> dict[str, Any]:
     return {"error_code": error.code, "error_message": error.message or text_of(error.code)}
 
 
-def _refusal(request: Request, broker: BrokerContext, body: Any) -> int:
+def _rejection(request: Request, broker: BrokerContext, body: Any) -> int:
     """Return the error for clients that may not see a topic that they subscribe to; or 0."""
     if broker.metadata.authorizer is None:
         return 0
-    errors = [broker.access.refusal(request, ResourceType.TOPIC, name) for name in body.subscribed_topic_names or ()]
+    errors = [broker.access.rejection(request, ResourceType.TOPIC, name) for name in body.subscribed_topic_names or ()]
     return max(errors, default=0)
 
 

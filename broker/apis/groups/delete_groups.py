@@ -19,7 +19,7 @@ def handle_delete_groups(request: Request, broker: BrokerContext, body: Any) -> 
     return call_owners(request, broker, body, DELETE_GROUPS)
 
 
-def _answer_group(_request: Request, broker: BrokerContext, _body: Any, group_id: str) -> dict[str, Any] | Deferred:
+def _group_response(_request: Request, broker: BrokerContext, _body: Any, group_id: str) -> dict[str, Any] | Deferred:
     shard = broker.coordinators.groups.shard_of(group_id)
     group = shard.groups.get(group_id)
     error = int(ErrorCode.GROUP_ID_NOT_FOUND) if group is None else group.validate_delete()
@@ -37,4 +37,4 @@ def _answer_group(_request: Request, broker: BrokerContext, _body: Any, group_id
     return deferred
 
 
-DELETE_GROUPS = MultiGroupApi("groups_names", "results", _answer_group)
+DELETE_GROUPS = MultiGroupApi("groups_names", "results", _group_response)

@@ -20,7 +20,7 @@ def handle_describe_groups(request: Request, broker: BrokerContext, body: Any) -
     return call_owners(request, broker, body, DESCRIBE_GROUPS)
 
 
-def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
+def _group_response(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
     group = broker.coordinators.groups.find(group_id)
     if not isinstance(group, ClassicGroup):
         return _absent(request, broker, body, group_id, is_there=group is not None)
@@ -69,4 +69,4 @@ def _absent(request: Request, broker: BrokerContext, body: Any, group_id: str, *
     }
 
 
-DESCRIBE_GROUPS = MultiGroupApi("groups", "groups", _answer_group)
+DESCRIBE_GROUPS = MultiGroupApi("groups", "groups", _group_response)

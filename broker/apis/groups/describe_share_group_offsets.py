@@ -38,7 +38,7 @@ def handle_describe_share_group_offsets(request: Request, broker: BrokerContext,
     return call_owners(request, broker, body, DESCRIBE_SHARE_GROUP_OFFSETS)
 
 
-def _answer_group(request: Request, broker: BrokerContext, _body: Any, asked: Any) -> Work:
+def _group_response(request: Request, broker: BrokerContext, _body: Any, asked: Any) -> Work:
     group = broker.coordinators.groups.find(asked.group_id)
     return _described(request, broker, asked, group if isinstance(group, ShareGroup) else None)
 
@@ -58,7 +58,7 @@ def _named(request: Request, broker: BrokerContext, topics: Iterable[Any]) -> It
     """Yield the named topics that exist and that the client may see, and the entry of each other one."""
     for named in topics:
         topic = broker.metadata.topic(named.topic_name)
-        error = broker.access.refusal(request, ResourceType.TOPIC, named.topic_name)
+        error = broker.access.rejection(request, ResourceType.TOPIC, named.topic_name)
         if error or topic is None:
             yield _failed_topic(named, error or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
@@ -73,7 +73,7 @@ def _all(request: Request, broker: BrokerContext, group: ShareGroup | None) -> l
     return [
         _Asked(topic, sorted(partitions))
         for topic, partitions in found
-        if topic is not None and not broker.access.refusal(request, ResourceType.TOPIC, topic.name)
+        if topic is not None and not broker.access.rejection(request, ResourceType.TOPIC, topic.name)
     ]
 
 
@@ -127,5 +127,5 @@ def _merged(groups: Sequence[Any]) -> Any:
 
 
 DESCRIBE_SHARE_GROUP_OFFSETS = MultiGroupApi(
-    "groups", "groups", _answer_group, _failed, attrgetter("group_id"), _merged
+    "groups", "groups", _group_response, _failed, attrgetter("group_id"), _merged
 )

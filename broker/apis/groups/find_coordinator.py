@@ -16,7 +16,7 @@ from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, SHARE_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.following import after
-from rotunda.broker.scheduling.long_answers import AT_ONCE, each_of
+from rotunda.broker.scheduling.long_responses import AT_ONCE, each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -53,13 +53,13 @@ def _authorized(
     """Return the coordinators of the keys that the client may see, and an error for each other."""
     topic = _TOPICS[body.key_type if request.api_version else 0]
     if request.api_version < _FIRST_BATCHED_VERSION:
-        refusal = broker.access.refusal(request, resource_type, body.key)
-        return _response(request, broker, body, refusal) if refusal else _found(request, broker, body, topic)
-    refusals = {key: broker.access.refusal(request, resource_type, key) for key in body.coordinator_keys}
-    refused = [{"key": key, **_coordinator(request, broker, error)} for key, error in refusals.items() if error]
+        rejection = broker.access.rejection(request, resource_type, body.key)
+        return _response(request, broker, body, rejection) if rejection else _found(request, broker, body, topic)
+    rejections = {key: broker.access.rejection(request, resource_type, key) for key in body.coordinator_keys}
+    refused = [{"key": key, **_coordinator(request, broker, error)} for key, error in rejections.items() if error]
     if not refused:
         return _found(request, broker, body, topic)
-    keys = tuple(key for key in body.coordinator_keys if not refusals[key])
+    keys = tuple(key for key in body.coordinator_keys if not rejections[key])
     if not keys:
         return _batched(refused)
     found = _found(request, broker, body.replaced(coordinator_keys=keys), topic)
@@ -71,8 +71,8 @@ def _authorized(
 
 def _share_partitions(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work | Deferred:
     """Return the coordinators of partitions of share groups; an error for each key of another form."""
-    if refusal := broker.access.refusal(request, ResourceType.CLUSTER):
-        return _response(request, broker, body, refusal)
+    if rejection := broker.access.rejection(request, ResourceType.CLUSTER):
+        return _response(request, broker, body, rejection)
     keys = tuple(key for key in body.coordinator_keys if _is_share_partition(key))
     invalid = [
         {"key": key, **_coordinator(request, broker, ErrorCode.INVALID_REQUEST)}

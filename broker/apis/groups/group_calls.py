@@ -23,7 +23,7 @@ from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.sliced_responses import Encoded, Lazily, encoded_elements
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.deferred import Deferred
-from rotunda.broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
+from rotunda.broker.scheduling.long_responses import AT_ONCE, TOO_LONG, each_of
 from rotunda.broker.security.acl.acls import ResourceType
 from rotunda.broker.security.session import ANONYMOUS, Sessions, pack_session
 
@@ -78,7 +78,7 @@ def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGr
             own = places
         else:
             question = _question(request, body, api, [items[place] for place in places])
-            asked.append((places, broker.tasks.answer_of(owner, TASK, question)))
+            asked.append((places, broker.tasks.reply_of(owner, TASK, question)))
     for place in own:
         answer = _answer(request, broker, body, items[place], api)
         answers[place] = (yield from answer) if isinstance(answer, GeneratorType) else answer
@@ -91,21 +91,21 @@ def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGr
             answers[place] = element
             _note_denied(request, broker, element.error_code, api.group_id(items[place]))
 
-    def answer_of(place: int) -> Any:
+    def reply_of(place: int) -> Any:
         answer = answers[place]
         return failed(place, ErrorCode.COORDINATOR_NOT_AVAILABLE) if answer is None else answer
 
     def failed(place: int, error: int = TOO_LONG) -> Any:
         return api.failed(api.group_id(items[place]), error)
 
-    return {api.response_field: Lazily(range(len(items)), answer_of, failed)}
+    return {api.response_field: Lazily(range(len(items)), reply_of, failed)}
 
 
 def _answer(request: Request, broker: BrokerContext, body: Any, item: Any, api: MultiGroupApi) -> Any:
     """Return the response for a group of this coordinator, if the client is authorized for it."""
     group_id = api.group_id(item)
-    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
-        return api.failed(group_id, refusal)
+    if rejection := broker.access.rejection(request, ResourceType.GROUP, group_id):
+        return api.failed(group_id, rejection)
     try:
         return api.answer(request, broker, body, item)
     except ApiError as failure:

@@ -12,7 +12,7 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.deferred import Deferred
-from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.long_responses import at_length
 from rotunda.broker.scheduling.slices import Work
 
 _MEMBER_ID_REQUIRED_FROM = 4

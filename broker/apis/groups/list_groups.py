@@ -10,7 +10,7 @@ from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import read_string, string_bytes
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import AT_ONCE, each_of, in_order
+from rotunda.broker.scheduling.long_responses import AT_ONCE, each_of, in_order
 from rotunda.broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def handle_list_groups(request: Request, broker: BrokerContext, body: Any) -> Wo
     states = {text.lower() for text in body.states_filter}
     kinds = {text.lower() for text in body.types_filter}
     tasks = broker.tasks
-    asked = [tasks.answer_of(handler, TASK, b"") for handler in range(broker.coordinators.locator.handlers)]
+    asked = [tasks.reply_of(handler, TASK, b"") for handler in range(broker.coordinators.locator.handlers)]
     found: list[Listed] = []
     for work in asked:
         error, payload = yield from work
@@ -37,11 +37,11 @@ def handle_list_groups(request: Request, broker: BrokerContext, body: Any) -> Wo
             return _response([], error if is_loading else int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         found += yield from decode_listed(payload)
     wanted: list[Listed] = []
-    sees_all = not broker.access.refusal(request, ResourceType.CLUSTER)
+    sees_all = not broker.access.rejection(request, ResourceType.CLUSTER)
 
     def choose(group: Listed) -> None:
         group_id, _, state, kind = group
-        is_seen = sees_all or not broker.access.refusal(request, ResourceType.GROUP, group_id)
+        is_seen = sees_all or not broker.access.rejection(request, ResourceType.GROUP, group_id)
         if is_seen and (not states or state.lower() in states) and (not kinds or kind.lower() in kinds):
             wanted.append(group)
 

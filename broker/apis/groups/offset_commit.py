@@ -27,7 +27,7 @@ from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.following import after
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
-from rotunda.broker.security.acl.checks import refusal
+from rotunda.broker.security.acl.checks import rejection
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard
@@ -74,19 +74,19 @@ def is_rejected(broker: BrokerContext, session: Session, version: int, request: 
     authorizer, metadata = broker.metadata.authorizer, broker.metadata
     if authorizer is None:
         return False
-    if refusal(authorizer, session, _OFFSET_COMMIT, ResourceType.GROUP, request.group_id):
+    if rejection(authorizer, session, _OFFSET_COMMIT, ResourceType.GROUP, request.group_id):
         return True
     for each in request.topics:
         topic = metadata.topic_by_id(each.topic_id) if version >= TOPIC_ID_FROM else None
         name = each.name if topic is None else topic.name
-        if refusal(authorizer, session, _OFFSET_COMMIT, ResourceType.TOPIC, name):
+        if rejection(authorizer, session, _OFFSET_COMMIT, ResourceType.TOPIC, name):
             return True
     return False
 
 
 def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Commit the offsets that the client is authorized for, and reject the others."""
-    error = broker.access.refusal(request, ResourceType.GROUP, body.group_id)
+    error = broker.access.rejection(request, ResourceType.GROUP, body.group_id)
     if error:
         return rejected(body.topics, error)
     taken, answers = [], []
@@ -96,7 +96,7 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
             topic = broker.metadata.topic_by_id(each.topic_id)
             # Unknown topics are rejected in `validated_commit`.
             name = None if topic is None else topic.name
-        error = 0 if name is None else broker.access.refusal(request, ResourceType.TOPIC, name)
+        error = 0 if name is None else broker.access.rejection(request, ResourceType.TOPIC, name)
         if error:
             answers.append(_rejected_topic(each, error))
         else:

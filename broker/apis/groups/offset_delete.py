@@ -27,7 +27,7 @@ _AT_ONCE = 128
 def handle_offset_delete(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work:
     """Return an error for each partition, once the others are deleted; or one for the group."""
     group_id = body.group_id
-    if body.topics and all(broker.access.refusal(request, ResourceType.TOPIC, topic.name) for topic in body.topics):
+    if body.topics and all(broker.access.rejection(request, ResourceType.TOPIC, topic.name) for topic in body.topics):
         return _response(0, [_rejected(request, broker, topic) for topic in body.topics])
     if not group_id:
         return _response(ErrorCode.INVALID_GROUP_ID)
@@ -48,7 +48,7 @@ def _delete(request: Request, broker: BrokerContext, shard: GroupShard, group: G
     answers: dict[str, dict[int, int]] = {}
     commits: list[Deferred] = []
     for topic in asked:
-        refusal = broker.access.refusal(request, ResourceType.TOPIC, topic.name)
+        rejection = broker.access.rejection(request, ResourceType.TOPIC, topic.name)
         found = broker.metadata.topic(topic.name)
         partitions = 0 if found is None else len(found.partitions)
         error = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) if group.is_subscribed(topic.name) else 0
@@ -58,10 +58,12 @@ def _delete(request: Request, broker: BrokerContext, shard: GroupShard, group: G
             records: list[Record] = []
             for index in indexes[start : start + _AT_ONCE]:
                 is_there = 0 <= index < partitions
-                if is_there and not (error or refusal) and (topic.name, index) in known:
+                if is_there and not (error or rejection) and (topic.name, index) in known:
                     known.discard((topic.name, index))
                     records.append(delete_offset(shard, group.group_id, topic.name, index))
-                codes[index] = refusal or error if refusal or is_there else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                codes[index] = (
+                    rejection or error if rejection or is_there else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                )
             if records:
                 committed = Deferred()
                 shard.append(records, committed.complete)
@@ -81,7 +83,7 @@ def _delete(request: Request, broker: BrokerContext, shard: GroupShard, group: G
 
 
 def _rejected(request: Request, broker: BrokerContext, topic: Any) -> dict[str, Any]:
-    error = broker.access.refusal(request, ResourceType.TOPIC, topic.name)
+    error = broker.access.rejection(request, ResourceType.TOPIC, topic.name)
     indexes = [each.partition_index for each in topic.partitions]
     return {
         "name": topic.name,

@@ -16,7 +16,7 @@ from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.deferred import Deferred
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -57,14 +57,14 @@ def _fetch_one(request: Request, broker: BrokerContext, body: Any) -> Work:
     From version 2 on Kafka sets only the top-level error. aiokafka reads only the partitions' errors, and would treat
     that as "nothing has been committed": so every partition has the error as well.
     """
-    refusal = broker.access.refusal(request, ResourceType.GROUP, body.group_id)
-    error, topics = (refusal, []) if refusal else (yield from _fetch(request, broker, body, body.require_stable))
+    rejection = broker.access.rejection(request, ResourceType.GROUP, body.group_id)
+    error, topics = (rejection, []) if rejection else (yield from _fetch(request, broker, body, body.require_stable))
     if error:
         topics = Lazily(body.topics or (), lambda topic: _failed(topic, error))
     return {"error_code": error, "topics": topics}
 
 
-def _answer_group(request: Request, broker: BrokerContext, body: Any, group: Any) -> Work:
+def _group_response(request: Request, broker: BrokerContext, body: Any, group: Any) -> Work:
     error, topics = yield from _fetch(request, broker, group, body.require_stable)
     return {"group_id": group.group_id, "error_code": error, "topics": topics}
 
@@ -98,7 +98,7 @@ def _fetch(request: Request, broker: BrokerContext, asked: Any, require_stable: 
 def _all(query: _Query) -> Iterator[dict[str, Any]]:
     by_id = query.request.api_version >= _TOPIC_ID_FROM
     for name, offsets in list(query.shard.offsets.of_group(query.group_id).items()):
-        if query.broker.access.refusal(query.request, ResourceType.TOPIC, name):
+        if query.broker.access.rejection(query.request, ResourceType.TOPIC, name):
             continue
         topic = query.broker.metadata.topic(name) if by_id else None
         if by_id and topic is None:
@@ -132,8 +132,8 @@ def _topic(query: _Query, asked: Any, indexes: Collection[int]) -> dict[str, Any
         if topic is None:
             return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
-    if refusal := query.broker.access.refusal(query.request, ResourceType.TOPIC, name):
-        return _failed(asked, refusal)
+    if rejection := query.broker.access.rejection(query.request, ResourceType.TOPIC, name):
+        return _failed(asked, rejection)
     offsets = query.shard.offsets.of_group(query.group_id).get(name, {})
     return {**_place(asked), "partitions": _partitions(query, name, indexes, offsets)}
 
@@ -183,4 +183,4 @@ def _merged(groups: Sequence[Any]) -> Any:
     return groups[0].replaced(topics=tuple(topic for each in groups for topic in each.topics))
 
 
-OFFSET_FETCH = MultiGroupApi("groups", "groups", _answer_group, _group_failed, attrgetter("group_id"), _merged)
+OFFSET_FETCH = MultiGroupApi("groups", "groups", _group_response, _group_failed, attrgetter("group_id"), _merged)

@@ -30,14 +30,14 @@ def handle_share_group_describe(request: Request, broker: BrokerContext, body: A
     return call_owners(request, broker, body, SHARE_GROUP_DESCRIBE)
 
 
-def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
+def _group_response(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
     group = broker.coordinators.groups.find(group_id)
     if not isinstance(group, ShareGroup):
         what = "not found" if group is None else "is not a share group"
         return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {what}."}
-    if refusal := _refusal_of_topics(request, broker, group):
+    if rejection := _topics_error(request, broker, group):
         message = "The group has described topic(s) that the client is not authorized to describe."
-        return {**failed_group(group_id, refusal), "error_message": message}
+        return {**failed_group(group_id, rejection), "error_message": message}
     metadata = broker.metadata
     return {
         "error_code": 0,
@@ -51,7 +51,7 @@ def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: 
     }
 
 
-def _refusal_of_topics(request: Request, broker: BrokerContext, group: ShareGroup) -> int:
+def _topics_error(request: Request, broker: BrokerContext, group: ShareGroup) -> int:
     """Return the error for clients that may not see a topic of the members' assignments; or 0."""
     metadata = broker.metadata
     if metadata.authorizer is None:
@@ -59,7 +59,7 @@ def _refusal_of_topics(request: Request, broker: BrokerContext, group: ShareGrou
     topic_ids = {topic_id for member in group.members.values() for topic_id in member.assigned}
     found = [metadata.topic_by_id(topic_id) for topic_id in topic_ids]
     return max(
-        [broker.access.refusal(request, ResourceType.TOPIC, topic.name) for topic in found if topic is not None],
+        [broker.access.rejection(request, ResourceType.TOPIC, topic.name) for topic in found if topic is not None],
         default=0,
     )
 
@@ -94,4 +94,4 @@ def _assignment_fields(metadata: MetadataCache, assignment: Assignment) -> dict[
     }
 
 
-SHARE_GROUP_DESCRIBE = MultiGroupApi("group_ids", "groups", _answer_group, _failed)
+SHARE_GROUP_DESCRIBE = MultiGroupApi("group_ids", "groups", _group_response, _failed)

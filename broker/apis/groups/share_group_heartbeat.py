@@ -23,8 +23,8 @@ def handle_share_group_heartbeat(request: Request, broker: BrokerContext, body: 
     deferred = Deferred()
     try:
         require_share_groups(broker)
-        if refusal := _refusal(request, broker, body):
-            return {"error_code": refusal}
+        if rejection := _rejection(request, broker, body):
+            return {"error_code": rejection}
         shard = groups.shard_of(body.group_id)
         response = groups.shares.try_steady_heartbeat(shard, body, client)
         if response is not None:
@@ -43,20 +43,20 @@ def require_share_groups(broker: BrokerContext) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "Share groups are not enabled: share.version is 0.")
 
 
-def _refusal(request: Request, broker: BrokerContext, body: Any) -> int:
+def _rejection(request: Request, broker: BrokerContext, body: Any) -> int:
     """Return the error of a client without the right to the group or to a topic; or 0.
 
     Raises ApiError for an invalid member id, which Kafka checks between the two.
     """
-    refusal = broker.access.refusal(request, ResourceType.GROUP, body.group_id)
-    if refusal:
-        return refusal
+    rejection = broker.access.rejection(request, ResourceType.GROUP, body.group_id)
+    if rejection:
+        return rejection
     if not 0 < len(body.member_id) <= LONGEST_MEMBER_ID:
         message = f"MemberId must have 1 to {LONGEST_MEMBER_ID} characters, not {len(body.member_id)}."
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     if broker.metadata.authorizer is None:
         return 0
-    errors = [broker.access.refusal(request, ResourceType.TOPIC, name) for name in body.subscribed_topic_names or ()]
+    errors = [broker.access.rejection(request, ResourceType.TOPIC, name) for name in body.subscribed_topic_names or ()]
     return max(errors, default=0)
 
 

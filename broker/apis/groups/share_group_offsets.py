@@ -42,8 +42,8 @@ def handle_delete_share_group_offsets(request: Request, broker: BrokerContext, b
 def _empty_group(request: Request, broker: BrokerContext, body: Any) -> tuple[GroupShard, ShareGroup | None]:
     """Return the group of a request, None if there is none. Raises ApiError, also for a group with members."""
     require_share_groups(broker)
-    if refusal := broker.access.refusal(request, ResourceType.GROUP, body.group_id):
-        raise ApiError(refusal)
+    if rejection := broker.access.rejection(request, ResourceType.GROUP, body.group_id):
+        raise ApiError(rejection)
     if not body.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID)
     shard = broker.coordinators.groups.shard_of(body.group_id)
@@ -59,7 +59,7 @@ def _alter(request: Request, broker: BrokerContext, body: Any, place: tuple[Grou
     responses = []
     for asked in body.topics:
         topic = broker.metadata.topic(asked.topic_name)
-        error = broker.access.refusal(request, ResourceType.TOPIC, asked.topic_name)
+        error = broker.access.rejection(request, ResourceType.TOPIC, asked.topic_name)
         count = 0 if topic is None else len(topic.partitions)
         valid = {each.partition_index: each.start_offset for each in asked.partitions} if not error else {}
         valid = {index: max(offset, -1) for index, offset in valid.items() if 0 <= index < count}
@@ -94,7 +94,7 @@ def _delete(request: Request, broker: BrokerContext, body: Any, place: tuple[Gro
         yield None
         name = asked.topic_name
         topic = broker.metadata.topic(name)
-        errors[name] = broker.access.refusal(request, ResourceType.TOPIC, name)
+        errors[name] = broker.access.rejection(request, ResourceType.TOPIC, name)
         if errors[name]:
             continue
         if topic is None or not group.has_state(topic.topic_id):

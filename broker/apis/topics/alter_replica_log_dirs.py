@@ -9,7 +9,7 @@ from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 
 

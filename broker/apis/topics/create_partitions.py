@@ -19,7 +19,7 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import Changed
 from rotunda.broker.metadata.topics.topic_validation import AddedPartitions
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -38,8 +38,8 @@ def handle_create_partitions(request: Request, broker: BrokerContext, body: Any)
     wanted: list[AddedPartitions] = []
 
     def sort(topic: Any) -> None:
-        if refusal := broker.access.refusal(request, ResourceType.TOPIC, topic.name):
-            results.append(_result(topic.name, refusal, None))
+        if rejection := broker.access.rejection(request, ResourceType.TOPIC, topic.name):
+            results.append(_result(topic.name, rejection, None))
         else:
             wanted.append(_added(topic))
 

@@ -27,7 +27,7 @@ from rotunda.broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOP
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.quotas.controller_mutations import ControllerMutationQuota
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
@@ -44,7 +44,7 @@ def handle_create_topics(request: Request, broker: BrokerContext, body: Any) -> 
     refused: list[str] = []
 
     def sort(topic: Any) -> None:
-        if _is_refused(request, broker, topic.name):
+        if _is_rejected(request, broker, topic.name):
             refused.append(topic.name)
         else:
             wanted.append(_new_topic(topic))
@@ -81,14 +81,14 @@ def _create(
     return {"topics": Lazily(outcomes, partial(_result, request, broker))}
 
 
-def _is_refused(request: Request, broker: BrokerContext, name: str) -> bool:
+def _is_rejected(request: Request, broker: BrokerContext, name: str) -> bool:
     """Return whether the client may not create a topic; the metadata topic is rejected elsewhere."""
     authorizer, session = broker.metadata.authorizer, request.session
     if authorizer is None or name == CLUSTER_METADATA_TOPIC:
         return False
     if authorizer.allows(session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False):
         return False
-    return bool(broker.access.refusal(request, ResourceType.TOPIC, name, Operation.CREATE))
+    return bool(broker.access.rejection(request, ResourceType.TOPIC, name, Operation.CREATE))
 
 
 def _create_some(
@@ -110,7 +110,7 @@ def _result(request: Request, broker: BrokerContext, outcome: TopicOutcome) -> d
     if outcome.error_code:
         return _failed(outcome.name, outcome.error_code, outcome.message)
     config = broker.metadata.broker_config
-    if hidden := broker.access.refusal(request, ResourceType.TOPIC, outcome.name, Operation.DESCRIBE_CONFIGS):
+    if hidden := broker.access.rejection(request, ResourceType.TOPIC, outcome.name, Operation.DESCRIBE_CONFIGS):
         return {
             "name": outcome.name,
             "topic_id": outcome.topic_id,

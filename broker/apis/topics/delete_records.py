@@ -11,7 +11,7 @@ from rotunda.broker.log.maintenance_tasks import DELETE_RECORDS, START_OFFSET
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.deferred import Deferred
-from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.long_responses import at_length
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -70,8 +70,8 @@ def _ask(
     """Send a task to the owner of a partition; ``target``: the topic, and the offset before which to delete."""
     topic_name, before = target
     metadata = broker.metadata
-    if refusal := broker.access.refusal(request, ResourceType.TOPIC, topic_name):
-        outcome.error = refusal
+    if rejection := broker.access.rejection(request, ResourceType.TOPIC, topic_name):
+        outcome.error = rejection
         return
     topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, outcome.partition)
     if topic is None or partition is None:

@@ -23,7 +23,7 @@ from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.quotas.controller_mutations import ControllerMutationQuota
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
@@ -143,9 +143,9 @@ def _check_allowed(request: Request, broker: BrokerContext, asked: _Asked, topic
         return
     if authorizer.allows(session, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False):
         return
-    if broker.access.refusal(request, ResourceType.TOPIC, name, Operation.DESCRIBE):
+    if broker.access.rejection(request, ResourceType.TOPIC, name, Operation.DESCRIBE):
         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if topic is not None and broker.access.refusal(request, ResourceType.TOPIC, name, Operation.DELETE):
+    if topic is not None and broker.access.rejection(request, ResourceType.TOPIC, name, Operation.DELETE):
         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
 
 

@@ -12,7 +12,7 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.metadata.metadata_cache import PartitionInfo
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.shm.tables.partitions import STATE_OPEN
 

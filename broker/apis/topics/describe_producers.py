@@ -9,7 +9,7 @@ from rotunda.broker.coordinator.transaction.admin import ActiveProducer, Produce
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE
+from rotunda.broker.scheduling.long_responses import TOO_LONG, TOO_LONG_MESSAGE
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -33,8 +33,8 @@ def handle_describe_producers(request: Request, broker: BrokerContext, body: Any
 
 
 def _producers(request: Request, broker: BrokerContext, topic: str, index: int) -> Work:
-    if refusal := broker.access.refusal(request, ResourceType.TOPIC, topic):
-        return refusal, _NOBODY
+    if rejection := broker.access.rejection(request, ResourceType.TOPIC, topic):
+        return rejection, _NOBODY
     info = broker.metadata.partition(topic, index)
     if info is None:
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NOBODY

@@ -13,7 +13,7 @@ from rotunda.broker.metadata.metadata_cache import PartitionInfo, TopicInfo
 from rotunda.broker.metadata.topics.topic_validation import check_topic_name
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import AT_ONCE, in_order
+from rotunda.broker.scheduling.long_responses import AT_ONCE, in_order
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -44,9 +44,9 @@ def handle_describe_topic_partitions(request: Request, broker: BrokerContext, bo
     for number, name in enumerate((yield from _names(broker, body, start)), 1):
         if not number % AT_ONCE:
             yield None
-        if refusal := broker.access.refusal(request, ResourceType.TOPIC, name):
+        if rejection := broker.access.rejection(request, ResourceType.TOPIC, name):
             if body.topics:
-                refused.append(_rejected(name, refusal))
+                refused.append(_rejected(name, rejection))
             continue
         topic = broker.metadata.topic(name)
         if topic is None:

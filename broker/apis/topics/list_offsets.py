@@ -77,8 +77,8 @@ def _answers(
     times_asked = Counter((name, part.partition_index) for name, part in parts)
     topics: list[dict[str, Any]] = []
     for number, (name, part) in enumerate(parts, 1):
-        if refusal := broker.access.refusal(request, ResourceType.TOPIC, name):
-            answer = _failed(part, refusal)
+        if rejection := broker.access.rejection(request, ResourceType.TOPIC, name):
+            answer = _failed(part, rejection)
         elif times_asked[name, part.partition_index] > 1:
             answer = _failed(part, ErrorCode.INVALID_REQUEST)
         else:

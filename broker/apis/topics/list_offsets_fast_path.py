@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rotunda.broker.apis.topics.list_offsets import EARLIEST, LATEST, READ_COMMITTED, parts_of
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import NO_RECORDS, subject, tail
-from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
 from rotunda.broker.partitions.request_cache import CachedFields, RequestCache, RequestCaches
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.security.acl.acls import ResourceType
-from rotunda.broker.security.acl.checks import refusal
+from rotunda.broker.security.acl.checks import rejection
 from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class ListOffsetsFastPath:
             return
         payload = bytearray(template.size_bytes)
         template.fill_into(payload, 0, request.correlation_id, offsets)
-        responses.send(request, now_ns, now_ns, bytes(payload), AnswerFacts(about=known.about))
+        responses.send(request, now_ns, now_ns, bytes(payload), ResponseFacts(about=known.about))
 
     def _offset_of(self, asked: _Asked, *, is_committed: bool) -> tuple[int, int] | None:
         """Return (offset, leader epoch) as the general path does, or None if it needs that path."""
@@ -193,7 +193,7 @@ class ListOffsetsFastPath:
             return None
         authorizer = self._partitions.metadata.authorizer
         if authorizer is not None and any(
-            refusal(authorizer, request.session, _LIST_OFFSETS, ResourceType.TOPIC, name) for name, _ in parts
+            rejection(authorizer, request.session, _LIST_OFFSETS, ResourceType.TOPIC, name) for name, _ in parts
         ):
             return None
         return CachedListOffsets(request, body, rows, self._partitions.index)

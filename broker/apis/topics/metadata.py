@@ -19,7 +19,7 @@ from rotunda.broker.metadata.topics.topic_validation import check_topic_name
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.deferred import Deferred
-from rotunda.broker.scheduling.long_answers import at_length, each_of
+from rotunda.broker.scheduling.long_responses import at_length, each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
@@ -96,19 +96,19 @@ def _is_creatable(request: Request, broker: BrokerContext, name: str) -> bool:
         metadata.topic(name) is None
         and not _name_error(name)
         and metadata.colliding(name) is None
-        and not broker.access.refusal(request, ResourceType.TOPIC, name)
-        and not _creation_refusal(request, broker, name)
+        and not broker.access.rejection(request, ResourceType.TOPIC, name)
+        and not _creation_error(request, broker, name)
     )
 
 
-def _creation_refusal(request: Request, broker: BrokerContext, name: str) -> int:
+def _creation_error(request: Request, broker: BrokerContext, name: str) -> int:
     """Return the error for a client that may not create a topic by requesting it, or 0."""
     authorizer, session = broker.metadata.authorizer, request.session
     if authorizer is None or authorizer.allows(
         session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False
     ):
         return 0
-    return broker.access.refusal(request, ResourceType.TOPIC, name, Operation.CREATE)
+    return broker.access.rejection(request, ResourceType.TOPIC, name, Operation.CREATE)
 
 
 def _name_error(name: str) -> int:
@@ -178,15 +178,15 @@ def _asked_for(request: Request, broker: BrokerContext, asked: Any, body: Any) -
     if by_id or asked.name is None:
         topic = metadata.topic_by_id(asked.topic_id)
         error = (
-            broker.access.refusal(request, ResourceType.TOPIC, topic.name)
+            broker.access.rejection(request, ResourceType.TOPIC, topic.name)
             if topic is not None
             else ErrorCode.UNKNOWN_TOPIC_ID
         )
         if topic is None or error:
             return _failed(error, None, asked.topic_id)
         return _described(request, broker, topic, body)
-    if refusal := broker.access.refusal(request, ResourceType.TOPIC, asked.name):
-        return _failed(refusal, asked.name)
+    if rejection := broker.access.rejection(request, ResourceType.TOPIC, asked.name):
+        return _failed(rejection, asked.name)
     topic = metadata.topic(asked.name)
     return _missing(request, broker, asked.name, body) if topic is None else _described(request, broker, topic, body)
 
@@ -195,8 +195,8 @@ def _missing(request: Request, broker: BrokerContext, name: str, body: Any) -> d
     """Return the response for an unknown topic."""
     config = broker.metadata.broker_config
     is_to_be_created = body.allow_auto_topic_creation and config.auto_create_topics_enable
-    if is_to_be_created and (refusal := _creation_refusal(request, broker, name)):
-        return _failed(refusal, name)
+    if is_to_be_created and (rejection := _creation_error(request, broker, name)):
+        return _failed(rejection, name)
     error = _name_error(name) or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     operations = topic_operations(request, broker, name, body.include_topic_authorized_operations)
     return _failed(error, name) | {"topic_authorized_operations": operations}

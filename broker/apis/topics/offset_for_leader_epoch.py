@@ -10,7 +10,7 @@ from rotunda.broker.apis.topics.published_offsets import epoch_error, published_
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.long_responses import at_length
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -29,10 +29,10 @@ def handle_offset_for_leader_epoch(request: Request, broker: BrokerContext, body
 
 def _answer(request: Request, broker: BrokerContext, topic_name: str, asked: Any) -> dict[str, Any]:
     metadata = broker.metadata
-    if broker.access.refusal(request, ResourceType.CLUSTER) and (
-        refusal := broker.access.refusal(request, ResourceType.TOPIC, topic_name)
+    if broker.access.rejection(request, ResourceType.CLUSTER) and (
+        rejection := broker.access.rejection(request, ResourceType.TOPIC, topic_name)
     ):
-        return _part(asked.partition, refusal)
+        return _part(asked.partition, rejection)
     topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, asked.partition)
     if topic is None or partition is None:
         return _part(asked.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

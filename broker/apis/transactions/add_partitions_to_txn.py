@@ -12,7 +12,7 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.deferred import Deferred
-from rotunda.broker.scheduling.long_answers import at_length, each_of
+from rotunda.broker.scheduling.long_responses import at_length, each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -29,16 +29,16 @@ def handle_add_partitions_to_txn(request: Request, broker: BrokerContext, body: 
     """Return an error code for each partition; if one does not exist, none is added."""
     if request.api_version < _FIRST_BATCHED_VERSION:
         return _add(request, broker, body)
-    refusal = broker.access.refusal(request, ResourceType.CLUSTER)
-    if refusal:
-        return at_length({"error_code": refusal, "results_by_transaction": []})
+    rejection = broker.access.rejection(request, ResourceType.CLUSTER)
+    if rejection:
+        return at_length({"error_code": rejection, "results_by_transaction": []})
     return _add_batch(request, broker, body)
 
 
 def _add(request: Request, broker: BrokerContext, body: Any) -> Work:
     places = _places(body.v3_and_below_topics)
-    refusal = broker.access.refusal(request, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
-    errors = dict.fromkeys(places, refusal) if refusal else (yield from _unknown(request, broker, places))
+    rejection = broker.access.rejection(request, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
+    errors = dict.fromkeys(places, rejection) if rejection else (yield from _unknown(request, broker, places))
     # A request without partitions begins no transaction, whatever the client's rights.
     if places and not errors:
         added = Deferred()
@@ -90,13 +90,13 @@ def _unknown(request: Request, broker: BrokerContext, places: list[TopicPartitio
 
     def check(place: TopicPartition) -> None:
         topic = metadata.topic(place[0])
-        refusal = (
+        rejection = (
             0
             if request.api_version >= _FIRST_BATCHED_VERSION
-            else broker.access.refusal(request, ResourceType.TOPIC, place[0])
+            else broker.access.rejection(request, ResourceType.TOPIC, place[0])
         )
-        if refusal:
-            errors[place] = refusal
+        if rejection:
+            errors[place] = rejection
         elif topic is None or metadata.partition(*place) is None:
             errors[place] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif topic.internal:

@@ -11,7 +11,7 @@ from rotunda.broker.coordinator.transaction.transaction import TransactionMetada
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.deferred import Deferred
-from rotunda.broker.scheduling.long_answers import TOO_LONG
+from rotunda.broker.scheduling.long_responses import TOO_LONG
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -26,8 +26,8 @@ def handle_describe_transactions(request: Request, broker: BrokerContext, body: 
     for number, transactional_id in enumerate(ids, 1):
         answered = Deferred()
         answers.append(answered)
-        if refusal := broker.access.refusal(request, ResourceType.TRANSACTIONAL_ID, transactional_id):
-            answered.complete((refusal, None))
+        if rejection := broker.access.rejection(request, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            answered.complete((rejection, None))
             continue
         broker.coordinators.transaction_admin.ask_transaction(transactional_id, _completing(answered))
         if not number % _IDS_AT_ONCE:
@@ -66,6 +66,6 @@ def _described(request: Request, broker: BrokerContext, metadata: TransactionMet
         "topics": [
             {"topic": topic, "partitions": [partition for _, partition in group]}
             for topic, group in groupby(sorted(metadata.partitions), lambda place: place[0])
-            if not broker.access.refusal(request, ResourceType.TOPIC, topic)
+            if not broker.access.rejection(request, ResourceType.TOPIC, topic)
         ],
     }

@@ -29,8 +29,8 @@ def handle_init_producer_id(request: Request, broker: BrokerContext, body: Any) 
     its id, and an open transaction is aborted first; if the request has its present id and epoch, only the epoch is
     raised (KIP-360).
     """
-    if refusal := _refusal(request, broker, body.transactional_id):
-        return _rejected(refusal)
+    if rejection := _rejection(request, broker, body.transactional_id):
+        return _rejected(rejection)
     has_id, has_epoch = body.producer_id != NO_PRODUCER_ID, body.producer_epoch != NO_EPOCH
     if has_id != has_epoch:
         return _rejected(ErrorCode.INVALID_REQUEST)
@@ -59,13 +59,13 @@ def _rejected(error: int) -> dict[str, int]:
     return {"error_code": error, "producer_id": NO_PRODUCER_ID, "producer_epoch": NO_EPOCH}
 
 
-def _refusal(request: Request, broker: BrokerContext, transactional_id: str | None) -> int:
+def _rejection(request: Request, broker: BrokerContext, transactional_id: str | None) -> int:
     """Return the error for a client that may not write in the transaction, or idempotently (KIP-679); or 0."""
     authorizer, session = broker.metadata.authorizer, request.session
     if authorizer is None:
         return 0
     if transactional_id is not None:
-        return broker.access.refusal(request, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        return broker.access.rejection(request, ResourceType.TRANSACTIONAL_ID, transactional_id)
     if authorizer.allows_any(session, Operation.WRITE, ResourceType.TOPIC):
         return 0
-    return broker.access.refusal(request, ResourceType.CLUSTER)
+    return broker.access.rejection(request, ResourceType.CLUSTER)

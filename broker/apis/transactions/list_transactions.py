@@ -11,7 +11,7 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.metadata.topics.topic_regex import InvalidPatternError, compiled
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.scheduling.long_answers import at_length, each_of
+from rotunda.broker.scheduling.long_responses import at_length, each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
@@ -44,7 +44,7 @@ def _list(request: Request, broker: BrokerContext, wanted: ListFilter, unknown: 
         seen: list[Listed] = []
 
         def choose(listed: Listed) -> None:
-            if not broker.access.refusal(request, ResourceType.TRANSACTIONAL_ID, listed.transactional_id):
+            if not broker.access.rejection(request, ResourceType.TRANSACTIONAL_ID, listed.transactional_id):
                 seen.append(listed)
 
         yield from each_of(transactions, choose)

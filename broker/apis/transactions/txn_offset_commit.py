@@ -49,7 +49,7 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
         topic = _find(request, broker, asked)
         # Unknown ids are rejected later.
         name = asked.name if topic is None else topic.name
-        error = broker.access.refusal(request, ResourceType.TOPIC, name) if name else 0
+        error = broker.access.rejection(request, ResourceType.TOPIC, name) if name else 0
         if not error:
             taken.append(asked)
         elif asked.partitions:

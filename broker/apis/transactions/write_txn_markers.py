@@ -20,8 +20,8 @@ AT_ONCE = 16
 
 def handle_write_txn_markers(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an error code for each partition of each marker."""
-    if refusal := _refusal(request, broker):
-        return _rejected(body, refusal)
+    if rejection := _rejection(request, broker):
+        return _rejected(body, rejection)
     peers = broker.coordinators.transaction_rpc
     answers: list[dict[str, Any]] = []
     waiting: list[tuple[dict[str, int], Deferred]] = []
@@ -41,11 +41,11 @@ def handle_write_txn_markers(request: Request, broker: BrokerContext, body: Any)
     return {"markers": answers}
 
 
-def _refusal(request: Request, broker: BrokerContext) -> int:
+def _rejection(request: Request, broker: BrokerContext) -> int:
     """Return the error for clients that are neither administrators nor brokers, or 0."""
-    if not broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.ALTER):
+    if not broker.access.rejection(request, ResourceType.CLUSTER, operation=Operation.ALTER):
         return 0
-    return broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION)
+    return broker.access.rejection(request, ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION)
 
 
 def _rejected(request: Any, error: int) -> dict[str, Any]:

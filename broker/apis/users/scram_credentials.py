@@ -21,7 +21,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.metadata.security.scram_users import MECHANISMS, Deletion, Upsertion, described, mechanism_of
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 
 

@@ -188,7 +188,7 @@ def _delete(parsed: argparse.Namespace, client: BlockingClient) -> None:
         try:
             groups.when_loaded(partial(groups.delete, client, name), clock)
         except ApiError as failure:
-            error, message = name_of(failure.code), _refusal(client, name, failure)
+            error, message = name_of(failure.code), _rejection(client, name, failure)
             complaints.append(f"{error}: {message}")
         results.append({"group": name, "deleted": error is None, "error": error, "message": message})
         if error is None and not parsed.json:
@@ -199,7 +199,7 @@ def _delete(parsed: argparse.Namespace, client: BlockingClient) -> None:
         raise RotundaError("\n".join(complaints))
 
 
-def _refusal(client: BlockingClient, name: str, failure: ApiError) -> str:
+def _rejection(client: BlockingClient, name: str, failure: ApiError) -> str:
     """Return the reason why a group was not deleted, with advice."""
     if failure.code == ErrorCode.GROUP_ID_NOT_FOUND:
         return _NO_GROUP.format(quoted(name))

@@ -56,7 +56,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     _print(parsed, planned, errors)
     refused = sorted(each for each, code in errors.items() if code)
     if refused:
-        raise RotundaError("\n".join(f"{_named(each)}: {_refusal(errors[each])}" for each in refused))
+        raise RotundaError("\n".join(f"{_named(each)}: {_rejection(errors[each])}" for each in refused))
     return 0
 
 
@@ -150,7 +150,7 @@ def _execute(client: BlockingClient, name: str, planned: Iterable[Reset]) -> dic
     return groups.commit(client, name, wanted) if wanted else {}
 
 
-def _refusal(code: int) -> str:
+def _rejection(code: int) -> str:
     if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
         return f"{name_of(code)}: not set: the group has members now; stop them and retry"
     return f"{name_of(code)}: not set"

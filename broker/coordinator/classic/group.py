@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from rotunda.broker.coordinator.group import (
     CLASSIC,
     CONSUMER_PROTOCOL_TYPE,
-    JoinAnswer,
     JoinedMember,
     JoinRequest,
+    JoinResponse,
     JoinResult,
-    SyncAnswer,
+    SyncResponse,
     SyncResult,
 )
 from rotunda.broker.coordinator.group_memory import MEMBER_BYTES, TEXT_BYTES, protocols_bytes, texts_bytes
@@ -167,8 +167,8 @@ class ClassicGroup:
         #: Members that have joined the current generation and not sent SyncGroup yet.
         self.pending_sync: set[str] = set()
         #: Pending responses by member id: until all have joined, and until the assignment exists.
-        self.awaiting_join: dict[str, JoinAnswer] = {}
-        self.awaiting_sync: dict[str, SyncAnswer] = {}
+        self.awaiting_join: dict[str, JoinResponse] = {}
+        self.awaiting_sync: dict[str, SyncResponse] = {}
         #: Member ids of static members by instance id.
         self.static_members: dict[str, str] = {}
         #: Start of the current rebalance, on the wall clock; None if there is none, or if unknown.
@@ -334,10 +334,10 @@ class ClassicGroup:
             member.end_session()
         joins, self.awaiting_join = self.awaiting_join, {}
         syncs, self.awaiting_sync = self.awaiting_sync, {}
-        for member_id, join_answer in joins.items():
-            join_answer(JoinResult(error, member_id))
-        for sync_answer in syncs.values():
-            sync_answer(SyncResult(error))
+        for member_id, join_response in joins.items():
+            join_response(JoinResult(error, member_id))
+        for sync_response in syncs.values():
+            sync_response(SyncResult(error))
 
     def elect_joined_leader(self) -> bool:
         """Elect a leader that has joined; False if no member has."""

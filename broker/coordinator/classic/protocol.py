@@ -29,13 +29,13 @@ from rotunda.broker.coordinator.classic.rebalance import ClassicRebalance
 from rotunda.broker.coordinator.coordinator_log import nobody_waits
 from rotunda.broker.coordinator.group import (
     Group,
-    JoinAnswer,
     JoinRequest,
+    JoinResponse,
     JoinResult,
-    LeaveAnswer,
+    LeaveResponse,
     LeavingMember,
-    SyncAnswer,
     SyncRequest,
+    SyncResponse,
     SyncResult,
 )
 from rotunda.broker.coordinator.group_events import GroupEvents, event_of
@@ -107,7 +107,7 @@ class ClassicProtocol:
         shard.append([*before, group.record({})], nobody_waits)
         return group
 
-    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinResponse) -> None:
         """Handle a JoinGroup. The response is sent when all members have joined, or at once if nothing changes."""
         group = _classic(group)
         member_id = request.member_id
@@ -146,7 +146,7 @@ class ClassicProtocol:
             return member_id in group.awaiting_join or len(group.awaiting_join) < largest
         return member_id in group.members or len(group.members) < largest
 
-    def _join_new(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer) -> None:
+    def _join_new(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse) -> None:
         instance_id = request.instance_id
         member_id = f"{request.client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
         if instance_id is not None:
@@ -166,7 +166,7 @@ class ClassicProtocol:
         self._add(shard, group, member_id, request, answer)
 
     def _add(
-        self, shard: GroupShard, group: ClassicGroup, member_id: str, request: JoinRequest, answer: JoinAnswer
+        self, shard: GroupShard, group: ClassicGroup, member_id: str, request: JoinRequest, answer: JoinResponse
     ) -> None:
         member = ClassicMember.joining(member_id, request)
         if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
@@ -182,7 +182,7 @@ class ClassicProtocol:
             f"client reason: {request.reason}",
         )
 
-    def _update(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer) -> None:
+    def _update(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse) -> None:
         """Add a member to the next generation."""
         member = group.members[request.member_id]
         group.update(member, request)
@@ -193,7 +193,7 @@ class ClassicProtocol:
         )
 
     def _rejoin_completing(
-        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer
+        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse
     ) -> None:
         """Repeat a lost response; a member with other protocols starts a rebalance."""
         if group.members[request.member_id].protocols == request.protocols:
@@ -201,7 +201,9 @@ class ClassicProtocol:
         else:
             self._update(shard, group, request, answer)
 
-    def _rejoin_stable(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer) -> None:
+    def _rejoin_stable(
+        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse
+    ) -> None:
         """Start a rebalance for the leader, and for others only if their protocols have changed."""
         member = group.members[request.member_id]
         if group.leader == request.member_id or member.protocols != request.protocols:
@@ -210,7 +212,7 @@ class ClassicProtocol:
             answer(self._rebalance.joined(group, request.member_id))
 
     def _rejoin_unexpected(
-        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer
+        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse
     ) -> None:
         del shard
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if group.state is DEAD else ErrorCode.UNKNOWN_MEMBER_ID
@@ -223,7 +225,7 @@ class ClassicProtocol:
         old: ClassicMember,
         member_id: str,
         request: JoinRequest,
-        answer: JoinAnswer,
+        answer: JoinResponse,
     ) -> None:
         """Replace a static member that rejoined, without a rebalance if the protocol stays the same."""
         old_join = group.awaiting_join.pop(old.member_id, None)
@@ -249,7 +251,7 @@ class ClassicProtocol:
 
     # ---- the assignment ------------------------------------------------------------------------------------------
 
-    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncResponse) -> None:
         """Handle a SyncGroup. Once the leader's assignment is committed, all members get their response."""
         group = _classic(group)
         error = _validate_sync(group, request)
@@ -258,12 +260,14 @@ class ClassicProtocol:
         else:
             _SYNC[group.state](self, shard, group, request, answer)
 
-    def _sync_preparing(self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncAnswer) -> None:
+    def _sync_preparing(
+        self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncResponse
+    ) -> None:
         del shard, group, request
         answer(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
 
     def _sync_completing(
-        self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncAnswer
+        self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncResponse
     ) -> None:
         before = group.awaiting_sync.pop(request.member_id, None)
         if before is not None:
@@ -273,7 +277,7 @@ class ClassicProtocol:
         if group.leader == request.member_id:
             self._rebalance.write_assignment(shard, group, request.assignments)
 
-    def _sync_stable(self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncAnswer) -> None:
+    def _sync_stable(self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncResponse) -> None:
         self._rebalance.synced(group, request.member_id)
         member = group.members[request.member_id]
         self._rebalance.touch(shard, group, member)
@@ -317,7 +321,7 @@ class ClassicProtocol:
         self.committed(shard, group, member_id)
         return True
 
-    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
         """Remove members; the response has an error for each, after the resulting records are committed."""
         group = _classic(group)
         errors = [self._leave(group, each) for each in members]
@@ -358,7 +362,7 @@ class ClassicProtocol:
         return 0
 
 
-_Rejoin = Callable[[ClassicProtocol, GroupShard, ClassicGroup, JoinRequest, JoinAnswer], None]
+_Rejoin = Callable[[ClassicProtocol, GroupShard, ClassicGroup, JoinRequest, JoinResponse], None]
 
 #: The handler of a member's JoinGroup in each state.
 _REJOIN: Final[Mapping[GroupState, _Rejoin]] = MappingProxyType(
@@ -373,7 +377,7 @@ _REJOIN: Final[Mapping[GroupState, _Rejoin]] = MappingProxyType(
 
 _COMMIT_IS_HEARTBEAT: Final = frozenset({STABLE, PREPARING_REBALANCE})
 
-_Sync = Callable[[ClassicProtocol, GroupShard, ClassicGroup, SyncRequest, SyncAnswer], None]
+_Sync = Callable[[ClassicProtocol, GroupShard, ClassicGroup, SyncRequest, SyncResponse], None]
 
 #: The handler of a SyncGroup in each state, for a member of the current generation.
 _SYNC: Final[Mapping[GroupState, _Sync]] = MappingProxyType(
@@ -385,7 +389,7 @@ _SYNC: Final[Mapping[GroupState, _Sync]] = MappingProxyType(
 )
 
 
-def _await_join(group: ClassicGroup, member_id: str, answer: JoinAnswer) -> None:
+def _await_join(group: ClassicGroup, member_id: str, answer: JoinResponse) -> None:
     """Store a member's response callback; its earlier JoinGroup fails now."""
     before = group.awaiting_join.get(member_id)
     group.awaiting_join[member_id] = answer

@@ -23,7 +23,7 @@ from rotunda.broker.coordinator.classic.group import (
     ClassicMember,
 )
 from rotunda.broker.coordinator.coordinator_log import nobody_waits
-from rotunda.broker.coordinator.group import JoinResult, SyncAnswer, SyncResult
+from rotunda.broker.coordinator.group import JoinResult, SyncResponse, SyncResult
 from rotunda.broker.coordinator.group_events import GroupEvents, event_of
 from rotunda.broker.coordinator.group_shard import GroupShard
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -98,7 +98,7 @@ class ClassicRebalance:
         if group.state is COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
-            self._answer_syncs(shard, group, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            self._respond_syncs(shard, group, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         self._end_sync_wait(group)
         is_first = group.state is EMPTY
         group.transition_to(PREPARING_REBALANCE, self._wall_ms())
@@ -175,12 +175,12 @@ class ClassicRebalance:
             self.touch(shard, group, member)
             member.is_new = member.is_new and member_id in group.awaiting_join
         group.pending_sync.update(group.members)
-        self._in_turns(self._answer_joins(group))
+        self._in_slices(self._respond_joins(group))
         due = partial(self._sync_due, shard, group, group.generation)
         group.sync_timer = self._timers.after_ms(group.rebalance_timeout_ms, due)
         return False
 
-    def _answer_joins(self, group: ClassicGroup) -> Iterator[None]:
+    def _respond_joins(self, group: ClassicGroup) -> Iterator[None]:
         """Send the responses to the joined members of the new generation, one per step."""
         answers, group.awaiting_join = group.awaiting_join, {}
         of_leader = self.joined(group, group.leader or "")
@@ -192,7 +192,7 @@ class ClassicRebalance:
                 member.is_new = False
             yield
 
-    def _in_turns(self, answering: Iterator[None]) -> None:
+    def _in_slices(self, answering: Iterator[None]) -> None:
         """Send many responses; those beyond the first ones in later loop passes."""
         if len(list(islice(answering, MOST_ANSWERED_AT_ONCE))) == MOST_ANSWERED_AT_ONCE:
             self._timers.in_steps(answering)
@@ -232,7 +232,7 @@ class ClassicRebalance:
                 member.assignment = assignments.get(member.member_id, b"")
             group.transition_to(STABLE, self._wall_ms())
             self._ended(group, "stable")
-            self._answer_syncs(shard, group, None)
+            self._respond_syncs(shard, group, None)
 
         record = group.record(assignments)
         if len(record[1] or b"") > MOST_RECORD_BYTES:
@@ -241,7 +241,7 @@ class ClassicRebalance:
                 group.group_id,
                 len(record[1] or b""),
             )
-            self._answer_syncs(shard, group, SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._respond_syncs(shard, group, SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))
             self.prepare(shard, group, "Error when storing group assignment during SyncGroup")
             return
         shard.append([record], done)
@@ -273,7 +273,7 @@ class ClassicRebalance:
 
         shard.append([group.record(assignments)], done)
 
-    def _answer_syncs(self, shard: GroupShard, group: ClassicGroup, failure: SyncResult | None) -> None:
+    def _respond_syncs(self, shard: GroupShard, group: ClassicGroup, failure: SyncResult | None) -> None:
         result = failure or SyncResult(0, group.protocol_type, group.protocol_name, b"")
         answers, group.awaiting_sync = group.awaiting_sync, {}
         given = []
@@ -283,7 +283,7 @@ class ClassicRebalance:
                 self.touch(shard, group, member)
                 # The assignment of the next generation may exist before the last response is sent.
                 given.append((answer, b"" if failure else member.assignment))
-        self._in_turns(_give(given, result))
+        self._in_slices(_give(given, result))
 
     def _end_sync_wait(self, group: ClassicGroup) -> None:
         group.pending_sync.clear()
@@ -318,12 +318,12 @@ class ClassicRebalance:
     def remove(self, group: ClassicGroup, member: ClassicMember) -> None:
         """Remove a member; its pending requests fail such that it rejoins if it is alive."""
         member_id = member.member_id
-        join_answer = group.awaiting_join.pop(member_id, None)
-        if join_answer is not None:
-            join_answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
-        sync_answer = group.awaiting_sync.pop(member_id, None)
-        if sync_answer is not None:
-            sync_answer(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        join_response = group.awaiting_join.pop(member_id, None)
+        if join_response is not None:
+            join_response(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        sync_response = group.awaiting_sync.pop(member_id, None)
+        if sync_response is not None:
+            sync_response(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member_id)
 
     def write_departure(self, shard: GroupShard, group: ClassicGroup, done: Done = nobody_waits) -> bool:
@@ -357,7 +357,7 @@ class ClassicRebalance:
             self.prepare(shard, group, reason)
 
 
-def _give(given: Sequence[tuple[SyncAnswer, bytes]], result: SyncResult) -> Iterator[None]:
+def _give(given: Sequence[tuple[SyncResponse, bytes]], result: SyncResult) -> Iterator[None]:
     """Send one response per step, with this result and the member's assignment."""
     for answer, assignment in given:
         answer(result._replace(assignment=assignment))

@@ -29,13 +29,13 @@ from rotunda.broker.coordinator.consumer.target_assignment import Topics
 from rotunda.broker.coordinator.consumer.update import GroupUpdate
 from rotunda.broker.coordinator.group import (
     CONSUMER_PROTOCOL_TYPE,
-    JoinAnswer,
     JoinRequest,
+    JoinResponse,
     JoinResult,
-    LeaveAnswer,
+    LeaveResponse,
     LeavingMember,
-    SyncAnswer,
     SyncRequest,
+    SyncResponse,
     SyncResult,
 )
 from rotunda.broker.coordinator.group_memory import join_bytes
@@ -69,7 +69,7 @@ class ClassicMembers:
         self._sessions = sessions
         self._events = events
 
-    def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest, answer: JoinAnswer) -> None:
+    def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest, answer: JoinResponse) -> None:
         """Handle a JoinGroup, which reconciles the member by one step."""
         member_id = request.member_id or f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
         try:
@@ -109,7 +109,7 @@ class ClassicMembers:
         joined = JoinResult(0, member_id, epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0])
         update.commit(shard, (), lambda error: answer(JoinResult(error, member_id) if error else joined))
 
-    def sync(self, shard: GroupShard, group: ConsumerGroup, request: SyncRequest, answer: SyncAnswer) -> None:
+    def sync(self, shard: GroupShard, group: ConsumerGroup, request: SyncRequest, answer: SyncResponse) -> None:
         """Handle a SyncGroup: return the member's partitions in the generation it has joined."""
         try:
             member, classic = _classic_member(group, request.member_id, request.instance_id, request.generation)
@@ -160,7 +160,7 @@ class ClassicMembers:
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def leave(
-        self, shard: GroupShard, group: ConsumerGroup, members: Sequence[LeavingMember], answer: LeaveAnswer
+        self, shard: GroupShard, group: ConsumerGroup, members: Sequence[LeavingMember], answer: LeaveResponse
     ) -> None:
         """Remove members, for an administrator of either protocol."""
         update = GroupUpdate(group, self._cluster.environment())

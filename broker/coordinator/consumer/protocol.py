@@ -49,12 +49,12 @@ from rotunda.broker.coordinator.coordinator_log import nobody_waits
 from rotunda.broker.coordinator.group import (
     SHARE,
     Group,
-    JoinAnswer,
     JoinRequest,
-    LeaveAnswer,
+    JoinResponse,
+    LeaveResponse,
     LeavingMember,
-    SyncAnswer,
     SyncRequest,
+    SyncResponse,
 )
 from rotunda.broker.coordinator.group_events import GroupEvents
 from rotunda.broker.coordinator.group_shard import GroupShard
@@ -171,7 +171,7 @@ class ConsumerProtocol:
             "heartbeat_interval_ms": group.heartbeat_interval_ms,
             "assignment": assignment_fields(after.assigned) if is_told else None,
         }
-        self._answer_when_committed(shard, update, [*records, *update.records], response, answer)
+        self._respond_when_committed(shard, update, [*records, *update.records], response, answer)
 
     def _leave(
         self,
@@ -194,7 +194,7 @@ class ConsumerProtocol:
             left = self._remove(shard, group, update, member)
             self._events.of_member(left, member.member_id, "leave", "leave request")
         response = {"member_id": member.member_id, "member_epoch": request.member_epoch}
-        self._answer_when_committed(shard, update, update.records, response, answer)
+        self._respond_when_committed(shard, update, update.records, response, answer)
 
     def _group_for(self, shard: GroupShard, request: Any) -> tuple[ConsumerGroup, list[Record]]:
         """Return the group of a request, possibly a new one, and the records that delete its predecessor."""
@@ -216,7 +216,7 @@ class ConsumerProtocol:
         what = "not found" if found is None else "not a consumer group"
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
-    def _answer_when_committed(
+    def _respond_when_committed(
         self,
         shard: GroupShard,
         update: GroupUpdate,
@@ -314,10 +314,10 @@ class ConsumerProtocol:
 
     # ---- members of the classic protocol -------------------------------------------------------------------------
 
-    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinResponse) -> None:
         self._classic.join(shard, _consumer_group(group), request, answer)
 
-    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncResponse) -> None:
         self._classic.sync(shard, _consumer_group(group), request, answer)
 
     def heartbeat(
@@ -325,7 +325,7 @@ class ConsumerProtocol:
     ) -> int:
         return self._classic.heartbeat(shard, _consumer_group(group), (member_id, instance_id), generation)
 
-    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
         self._classic.leave(shard, _consumer_group(group), members, answer)
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:

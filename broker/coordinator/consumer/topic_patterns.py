@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rotunda.broker.metadata.topics.topic_regex import InvalidPatternError, compiled
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.security.acl.acls import Operation, ResourceType
 
 if TYPE_CHECKING:

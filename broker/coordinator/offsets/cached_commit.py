@@ -26,7 +26,7 @@ _BODY: Final = 8
 class CachedCommit(CachedFields):
     """A member's cached commit of certain partitions, all of which ``shard`` has accepted."""
 
-    __slots__ = ("_answer", "_response", "answer_bytes", "commit", "committer", "facts", "shard", "topics")
+    __slots__ = ("_answer", "_response", "commit", "committer", "facts", "response_bytes", "shard", "topics")
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class CachedCommit(CachedFields):
         self._response = intern_pool.text(response)
         self._answer = intern_pool.layout(f">ii{len(response)}s")
         #: Size of a response, with its size field and header.
-        self.answer_bytes = self._answer.size
+        self.response_bytes = self._answer.size
 
     @property
     def size_bytes(self) -> int:
@@ -59,8 +59,8 @@ class CachedCommit(CachedFields):
 
     def answer(self, correlation_id: int) -> bytes:
         """Return the response to a matching request, with its size field and header."""
-        return self._answer.pack(self.answer_bytes - _SIZE_BYTES, correlation_id, self._response)
+        return self._answer.pack(self.response_bytes - _SIZE_BYTES, correlation_id, self._response)
 
-    def answer_into(self, view: memoryview, at: int, correlation_id: int) -> None:
+    def encode_into(self, view: memoryview, at: int, correlation_id: int) -> None:
         """Write the response to a matching request. HOT."""
-        self._answer.pack_into(view, at, self.answer_bytes - _SIZE_BYTES, correlation_id, self._response)
+        self._answer.pack_into(view, at, self.response_bytes - _SIZE_BYTES, correlation_id, self._response)

@@ -16,13 +16,13 @@ from rotunda.broker.coordinator.consumer.heartbeat import Client, assignment_fie
 from rotunda.broker.coordinator.coordinator_log import nobody_waits
 from rotunda.broker.coordinator.group import (
     Group,
-    JoinAnswer,
     JoinRequest,
+    JoinResponse,
     JoinResult,
-    LeaveAnswer,
+    LeaveResponse,
     LeavingMember,
-    SyncAnswer,
     SyncRequest,
+    SyncResponse,
     SyncResult,
 )
 from rotunda.broker.coordinator.group_events import GroupEvents, event_of
@@ -264,11 +264,11 @@ class ShareProtocol:
 
     # ---- members of the classic protocol -------------------------------------------------------------------------
 
-    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinResponse) -> None:
         del shard, group
         answer(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
 
-    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncResponse) -> None:
         del shard, group, request
         answer(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
 
@@ -278,7 +278,7 @@ class ShareProtocol:
         del shard, group, member_id, instance_id, generation
         return ErrorCode.UNKNOWN_MEMBER_ID
 
-    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
         del shard, group
         answer([ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
 

@@ -19,7 +19,7 @@ from rotunda.broker.partitions.share.share_window import AcknowledgementBatch
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.security.acl.acls import ResourceType
-from rotunda.broker.security.acl.checks import refusal
+from rotunda.broker.security.acl.checks import rejection
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.share_state.shard import ShareGroup
@@ -72,7 +72,7 @@ class ShareConsumers:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         if body.group_id is None:
             raise ApiError(ErrorCode.INVALID_REQUEST)
-        error = refusal(
+        error = rejection(
             self._metadata.authorizer, request.session, request.api_key, ResourceType.GROUP, body.group_id, None
         )
         if error:
@@ -97,7 +97,7 @@ class ShareConsumers:
         if topic is None:
             return int(ErrorCode.UNKNOWN_TOPIC_ID)
         authorizer = self._metadata.authorizer
-        error = refusal(authorizer, request.session, request.api_key, ResourceType.TOPIC, topic.name, None)
+        error = rejection(authorizer, request.session, request.api_key, ResourceType.TOPIC, topic.name, None)
         if error:
             return error
         if not 0 <= place.partition < len(topic.partitions):

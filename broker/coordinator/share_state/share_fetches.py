@@ -19,7 +19,7 @@ from rotunda.broker.coordinator.share_state.records import NOT_RESOLVED, SharePl
 from rotunda.broker.coordinator.share_state.share_consumers import acknowledged_in, named_in
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request_facts import MOST_COUNTED, NO_RECORDS, subject
-from rotunda.broker.ipc.response_writer import AnswerFacts, FileRange
+from rotunda.broker.ipc.response_writer import FileRange, ResponseFacts
 from rotunda.broker.partitions.share.share_session import FINAL_EPOCH, INITIAL_EPOCH
 from rotunda.broker.partitions.share.share_window import WINDOW_BYTES, AcquireTerms
 from rotunda.broker.protocol import codec
@@ -410,7 +410,7 @@ class ShareFetches:
         )
         quotas = fetch.request.quotas
         throttled_by = 0 if quotas is None or not throttle_ms else quotas.throttled_by
-        facts = AnswerFacts(*self._facts(fetch, ranges), throttle_ms, throttled_by)
+        facts = ResponseFacts(*self._facts(fetch, ranges), throttle_ms, throttled_by)
         self._send_chunks(fetch, chunks, ranges, facts)
         for place, found in acquired.items():
             row = self._partitions.row_of(None, place.topic_id, place.partition)
@@ -430,7 +430,7 @@ class ShareFetches:
         counted = (min(MOST_COUNTED, records), size, -1) if ranges else NO_RECORDS
         return errors[0] if errors else 0, counted, about
 
-    def _send_chunks(self, fetch: ShareFetch, chunks: list[bytes], ranges: list[Found], facts: AnswerFacts) -> None:
+    def _send_chunks(self, fetch: ShareFetch, chunks: list[bytes], ranges: list[Found], facts: ResponseFacts) -> None:
         now_ns = self._now_ns()
         if sum(each.records.length for each in ranges) <= INLINE_RECORDS_BYTES:
             try:
@@ -454,7 +454,7 @@ class ShareFetches:
         def send(final: bool) -> bool:
             if final:
                 now_ns = self._now_ns()
-                self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(error.code))
+                self._responses.send(request, now_ns, now_ns, payload, ResponseFacts(error.code))
             return final
 
         if error.code != ErrorCode.SHARE_SESSION_LIMIT_REACHED or not self._purgatory.has_room(0):

@@ -18,7 +18,7 @@ from rotunda.broker.partitions.transaction_messages import TopicPartition
 from rotunda.broker.protocol.coordinator_routing import TRANSACTION_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import read_string, string_bytes
-from rotunda.broker.scheduling.long_answers import AT_ONCE, each_of, in_order
+from rotunda.broker.scheduling.long_responses import AT_ONCE, each_of, in_order
 from rotunda.broker.scheduling.peer_tasks import TargetTasks, TaskDone
 from rotunda.broker.scheduling.slices import Work
 
@@ -130,7 +130,7 @@ class TransactionAdmin:
     def ask_producers(self, owner: int, place: TopicPartition) -> Work:
         """Return (error, `Producers`) of a partition, from its owner."""
         payload = string_bytes(place[0]) + _INT32.pack(place[1])
-        error, packed = yield from self._tasks.answer_of(owner, "describe_producers", payload)
+        error, packed = yield from self._tasks.reply_of(owner, "describe_producers", payload)
         return error, Producers(packed)
 
     def ask_transaction(self, transactional_id: str, done: Callable[[int, TransactionMetadata | None], None]) -> None:
@@ -152,7 +152,7 @@ class TransactionAdmin:
         """Return (error, the sorted transactions of all handlers)."""
         payload = _filter_bytes(wanted)
         tasks = self._tasks
-        asked = [tasks.answer_of(target, "list_transactions", payload) for target in range(self._locator.handlers)]
+        asked = [tasks.reply_of(target, "list_transactions", payload) for target in range(self._locator.handlers)]
         found: list[Listed] = []
         for work in asked:
             error, listed = yield from work

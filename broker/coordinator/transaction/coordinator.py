@@ -39,7 +39,7 @@ from rotunda.broker.partitions.transaction_messages import Producer, TopicPartit
 from rotunda.broker.protocol.coordinator_routing import TRANSACTION_TOPIC, coordinator_partition
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.steps import Steps
-from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class TransactionCoordinator:
         self._expiry_timer: Timer | None = None
         self._warnings = RepeatedWarnings(logger, timers.now_ns)
         #: New ids rejected because the memory limit was reached.
-        self.refusals = 0
+        self.rejections = 0
 
     # ---- partitions ----------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class TransactionCoordinator:
         limit_bytes = self._metadata.broker_config.transaction_state_max_bytes * len(self._shards) // partitions
         if self.used_bytes + id_bytes(transactional_id) <= limit_bytes:
             return True
-        self.refusals += 1
+        self.rejections += 1
         self._warnings.warning(
             "full",
             "transactional id %s rejected: ids use %d of %d bytes, this handler's share of "
@@ -383,7 +383,7 @@ class TransactionCall:
         self._result = known if outcome.metadata is None else outcome.metadata
         _STEPS[outcome.step](self, shard, transaction, outcome)
 
-    def _answer_now(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
+    def _respond_now(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
         if transaction is None or outcome.error:
             self._finish(outcome.error)
         else:
@@ -395,11 +395,11 @@ class TransactionCall:
         assert metadata is not None  # noqa: S101 - part of the outcome
         if metadata.state in ENDING:
             self._coordinator.write(shard, self._transactional_id, metadata, self._finish_if_failed)
-            self._answer_at_end(shard, shard.transactions[self._transactional_id], outcome)
+            self._respond_at_end(shard, shard.transactions[self._transactional_id], outcome)
         else:
             self._coordinator.write(shard, self._transactional_id, metadata, self._finish)
 
-    def _answer_at_end(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
+    def _respond_at_end(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
         """Respond once all markers are written; after a timeout once the decision is."""
         del shard, outcome
         assert transaction is not None  # noqa: S101 - something of it is ending
@@ -464,10 +464,10 @@ class TransactionCall:
 
 
 _STEPS = {
-    Step.ANSWER: TransactionCall._answer_now,
+    Step.ANSWER: TransactionCall._respond_now,
     Step.WRITE: TransactionCall._write,
     Step.AWAIT_END: TransactionCall._await_end,
-    Step.ANSWER_AT_END: TransactionCall._answer_at_end,
+    Step.ANSWER_AT_END: TransactionCall._respond_at_end,
     Step.ABORT_FIRST: TransactionCall._abort_first,
     Step.NEW_PRODUCER_ID: TransactionCall._get_producer_id,
 }

@@ -15,7 +15,7 @@ from rotunda.broker.coordinator.transaction.records import TRANSACTION_LOG, enco
 from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.steps import Steps
-from rotunda.broker.scheduling.long_answers import AT_ONCE
+from rotunda.broker.scheduling.long_responses import AT_ONCE
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog

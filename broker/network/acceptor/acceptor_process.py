@@ -79,7 +79,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     try:
         while not stop.is_set():
             with faults:
-                if settings.refresh() or hosts.turn() or of_version != table.version:
+                if settings.refresh() or hosts.run_once() or of_version != table.version:
                     acceptor.set_limits(limits())
                 acceptor.step()
             context.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())

@@ -61,7 +61,7 @@ class HostNames:
         self._retry_at_ns = 0
 
     def addresses_of(self, host: str) -> tuple[str, ...]:
-        """Return the known addresses of a host. Unknown names are queued for `turn`."""
+        """Return the known addresses of a host. Unknown names are queued for `run_once`."""
         host = host.removeprefix("[").removesuffix("]")
         try:
             return (canonical(host),)
@@ -69,7 +69,7 @@ class HostNames:
             self._wanted.add(host)
             return self._found.get(host, ())
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         """Continue the pending lookups; return whether one has finished since the last call."""
         if self._thread is not None:
             if self._thread.is_alive():

@@ -49,7 +49,7 @@ class ConnectionStatusPublisher:
         self._now_ns = now_ns
         self._next_ns = 0
 
-    def turn(self, now_ns: int, channels: Collection[Channel]) -> None:
+    def run_once(self, now_ns: int, channels: Collection[Channel]) -> None:
         """Publish if due and a reader wants it. A fault costs readers this snapshot only."""
         if now_ns < self._next_ns or self._wants.until_ns() <= now_ns:
             return

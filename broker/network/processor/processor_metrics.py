@@ -115,7 +115,7 @@ class ProcessorMetrics:
             unwritten_bytes = sum(channel.out_bytes + channel.held_bytes for channel in channels)
             self._page.set(self._gauges["answers_unwritten_bytes"], unwritten_bytes)
         if self._snapshot is not None:
-            self._snapshot.turn(now_ns, channels)
+            self._snapshot.run_once(now_ns, channels)
 
     def publish(
         self,

@@ -96,7 +96,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         with faults:
             removed.end_connections(processor)
             processor.step()
-        garbage.turn()
+        garbage.run_once()
         now_ns = clock.monotonic_ns()
         if now_ns < beat_ns:
             continue
@@ -106,7 +106,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
             report_ns = now_ns + REPORT_INTERVAL_NS
             report_held_back()
             if index == 0:
-                expiry.turn(clock.wall_ms() / 1000, processor.tls.ends_s)
+                expiry.run_once(clock.wall_ms() / 1000, processor.tls.ends_s)
     drain_ns = int(context.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000
     if context.broker_words.draining:
         _drain(processor, clock.monotonic_ns, drain_ns)

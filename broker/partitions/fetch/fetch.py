@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rotunda.broker.ipc.request_facts import MOST_COUNTED, Records
-from rotunda.broker.ipc.response_writer import AnswerFacts
+from rotunda.broker.ipc.response_writer import ResponseFacts
 from rotunda.broker.partitions.fetch.fetch_shape import FetchShape
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.messages.fetch import (
@@ -220,11 +220,11 @@ class Fetch:
     def _parts_to_send(self) -> list[int]:
         return [index for index, part in enumerate(self.parts) if part]
 
-    def facts(self) -> AnswerFacts:
+    def facts(self) -> ResponseFacts:
         """Return the response's facts for the request log: the first error, and its records."""
         error = self.errors[min(self.errors)] if self.errors else 0
         denial = self.shape.denial if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED else 0
-        return AnswerFacts(error, self.records(), self.shape.about, denial=denial)
+        return ResponseFacts(error, self.records(), self.shape.about, denial=denial)
 
     def records(self) -> Records:
         """Return the facts of the response's records. HOT."""

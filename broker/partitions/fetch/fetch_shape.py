@@ -14,7 +14,7 @@ from rotunda.broker.partitions.request_cache import CachedFields
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics
 from rotunda.broker.security.acl.acls import ResourceType
-from rotunda.broker.security.acl.checks import refusal
+from rotunda.broker.security.acl.checks import rejection
 
 if TYPE_CHECKING:
     from rotunda.broker.ipc.request import Request
@@ -113,7 +113,7 @@ class FetchShape:
         authorizer, session = metadata.authorizer, self.terms.session
         if session.is_faulty and session.error_of(topic):
             return True
-        if authorizer is None or not refusal(authorizer, session, int(ApiKey.FETCH), ResourceType.TOPIC, topic):
+        if authorizer is None or not rejection(authorizer, session, int(ApiKey.FETCH), ResourceType.TOPIC, topic):
             return False
         self.denial = self.denial or authorizer.last_denial
         return True

@@ -21,7 +21,7 @@ from rotunda.broker.ipc import response_writer
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_channel import RANGE
 from rotunda.broker.ipc.request_facts import subject
-from rotunda.broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
+from rotunda.broker.ipc.response_writer import FileRange, ResponseFacts, ResponseWriter
 from rotunda.broker.ipc.segment_file_cache import SegmentFiles
 from rotunda.broker.log.log_reader import FileSlice
 from rotunda.broker.partitions.fetch.fetch import Fetch, FoundRecords
@@ -207,7 +207,7 @@ class Fetches:
         """Reject a fetch whose session cannot continue: its client sends a full request."""
         now_ns = self._now_ns()
         about = subject(min_bytes=terms.min_bytes, max_wait_ms=terms.max_wait_ms)
-        self._send_empty(request, (now_ns, now_ns), (0, int(error), 0), AnswerFacts(int(error), about=about))
+        self._send_empty(request, (now_ns, now_ns), (0, int(error), 0), ResponseFacts(int(error), about=about))
 
     def _terms(self, body: FetchRequest, request: Request, client_id: str) -> FetchTerms:
         version, quotas = request.api_version, request.quotas
@@ -491,11 +491,11 @@ class Fetches:
         if session is not None and session.is_new:
             self._sessions.end(number)
             number = 0
-        facts = AnswerFacts(about=fetch.shape.about, throttle_ms=throttle_ms, throttled_by=throttled_by)
+        facts = ResponseFacts(about=fetch.shape.about, throttle_ms=throttle_ms, throttled_by=throttled_by)
         self._send_empty(fetch.request, (fetch.local_ns, now_ns), (throttle_ms, 0, number), facts)
 
     def _send_empty(
-        self, request: Request, stamps: tuple[int, int], status: tuple[int, int, int], facts: AnswerFacts
+        self, request: Request, stamps: tuple[int, int], status: tuple[int, int, int], facts: ResponseFacts
     ) -> None:
         """Send a response without partitions; ``status`` is that of `frame_fetch_response`."""
         (wire,) = frame_fetch_response(request.api_version, request.correlation_id, [], [], status=status)

@@ -16,7 +16,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 from rotunda.broker.security.acl.acls import ResourceType
-from rotunda.broker.security.acl.checks import refusal
+from rotunda.broker.security.acl.checks import rejection
 
 if TYPE_CHECKING:
     from rotunda.broker.ipc.request import Request
@@ -79,7 +79,7 @@ class PartChecks:
             return 0
         if name is None:
             return int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return refusal(authorizer, request.session, _PRODUCE, ResourceType.TRANSACTIONAL_ID, name)
+        return rejection(authorizer, request.session, _PRODUCE, ResourceType.TRANSACTIONAL_ID, name)
 
     def of(self, part: Part, client: ProduceClient) -> int:
         """Return the error that rejects a part before any other check, or 0 (``E20``)."""
@@ -113,7 +113,7 @@ class PartChecks:
             if topic is None:
                 return 0
             name = topic.name
-        return refusal(self._metadata.authorizer, session, _PRODUCE, ResourceType.TOPIC, name)
+        return rejection(self._metadata.authorizer, session, _PRODUCE, ResourceType.TOPIC, name)
 
     def without_log(self, view: memoryview, place: tuple[int, int], row: int, error: int) -> tuple[int, int]:
         """Return (error, base offset) for a batch of a partition that has no open log here.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import Records, records_of
-from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
 from rotunda.broker.log.append_limits import TO_BE_VALIDATED, Validated
 from rotunda.broker.log.partition_log import LogWriteFailed
 from rotunda.broker.partitions.owned_partition import AppendCallback, OwnedPartition
@@ -219,7 +219,7 @@ class PartitionAppender:
                     self.reject_fast(request, cached, records, error)
                     continue
                 if not cached.acks:
-                    self._responses.no_response(request, now_ns, now_ns, AnswerFacts(0, records, cached.about))
+                    self._responses.no_response(request, now_ns, now_ns, ResponseFacts(0, records, cached.about))
                     continue
                 template = cached.template
                 at = -1 if throttled else try_put(request, now_ns, template.size_bytes, records, cached.tail)
@@ -229,7 +229,7 @@ class PartitionAppender:
                     if is_charged:
                         self._note_charged(request)
                     wire = template.fill(request.correlation_id, 0, base_offset, -1, start_offset)
-                    self._responses.send(request, now_ns, now_ns, wire, AnswerFacts(0, records, cached.about))
+                    self._responses.send(request, now_ns, now_ns, wire, ResponseFacts(0, records, cached.about))
             except Exception:
                 logger.exception("closing the connection of a Produce to %s, its response failed", owned.log.directory)
                 self._responses.close_connection(request, now_ns)
@@ -241,7 +241,7 @@ class PartitionAppender:
     def reject_fast(self, request: Request, cached: PlainProduce, records: Records, error: int) -> None:
         """Respond to a fast request with an error; without acks its connection is closed instead (``C13``)."""
         now_ns = self._now_ns()
-        facts = AnswerFacts(error, records, cached.about)
+        facts = ResponseFacts(error, records, cached.about)
         if cached.acks:
             wire = cached.template.fill(request.correlation_id, error, -1, -1, -1)
             self._responses.send(request, now_ns, now_ns, wire, facts)
@@ -273,7 +273,7 @@ def _charge_staged(first: ClientSensors, batches: Sequence[FastAppends], now_ns:
     book.mark_ns = now_ns
     for whose in clients:
         sizes = whose.staged
-        if sizes and whose.answered_together(len(sizes), sum(sizes), each_ns * len(sizes), now_ns):
+        if sizes and whose.record_responses(len(sizes), sum(sizes), each_ns * len(sizes), now_ns):
             throttled = True
         sizes.clear()
     return throttled

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final
 
 from rotunda.broker.ipc.request import Request, RingHold
-from rotunda.broker.ipc.response_writer import NO_FACTS, AnswerFacts, ResponseWriter
+from rotunda.broker.ipc.response_writer import NO_FACTS, ResponseFacts, ResponseWriter
 from rotunda.broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, record_allowance
 from rotunda.broker.partitions.transaction_messages import NOBODY, Producer
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -110,7 +110,7 @@ class Produce:
         self._is_dropped = False
         self._local_ns = 0
 
-    def begin(self, acks: int, count: int, facts: AnswerFacts) -> None:
+    def begin(self, acks: int, count: int, facts: ResponseFacts) -> None:
         """Expect this many outcomes, after the request is parsed."""
         self._acks = acks
         self._results = [None] * count

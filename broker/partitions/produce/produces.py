@@ -20,7 +20,7 @@ from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
 from rotunda.broker.ipc.request import NOTED, STATE_OFFSET, Request
 from rotunda.broker.ipc.request_facts import RecordsCount, records_of, subject
-from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
 from rotunda.broker.log.append_limits import TO_BE_VALIDATED
 from rotunda.broker.partitions.owned_partition import AppendCallback
 from rotunda.broker.partitions.produce.append_notes import (
@@ -265,7 +265,7 @@ class Produces:
         first = body.parts[0] if body.parts else None
         row = -1 if first is None else self._partitions.row_of(first.topic_name, first.topic_id, first.partition)
         about = subject(row, len(body.parts), acks=body.acks)
-        produce.begin(body.acks, len(body.parts), AnswerFacts(records=count.records, about=about))
+        produce.begin(body.acks, len(body.parts), ResponseFacts(records=count.records, about=about))
 
     def verify(self) -> bool:
         """Send the unverified parts of this loop pass to their coordinators; False if there are none."""

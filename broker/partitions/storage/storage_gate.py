@@ -79,7 +79,7 @@ class StorageGate:
     def _is_handler(self) -> bool:
         return self._index < self._context.handlers
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Follow the published state. HOT: once per loop pass, one load."""
         state = self._broker_words.storage_state
         if state != self._seen_state:
@@ -130,7 +130,7 @@ class StorageGate:
             )
         if partitions.state(row) != STATE_OPEN:
             return "The log of the partition could not be opened, see the broker's log."
-        return self._context.storage().refusal or "The log cannot be written."
+        return self._context.storage().rejection or "The log cannot be written."
 
     def _set_error(self, error: int) -> None:
         self._error = error

@@ -78,8 +78,8 @@ class StorageWatch:
         storage = self._context.storage()
         if state == StorageState.ROOM:
             logger.info("the disk of the data directory has space again: %s free", described(free_bytes))
-        elif storage.refusal:
-            logger.error("%s", storage.refusal)
+        elif storage.rejection:
+            logger.error("%s", storage.rejection)
         else:
             logger.warning("%s", storage.warning)
         self._changed()

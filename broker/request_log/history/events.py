@@ -73,7 +73,7 @@ class EventWatch:
         self._restarts = {(each.role, each.index): each.restarts for each in sources.slots.statuses()}
         if replaces_killed:
             self._restarts["recorder", 0] -= 1
-        self._refusal = sources.storage().refusal
+        self._rejection = sources.storage().rejection
         self._listeners = self._open_listeners()
         self._certificates = self._certificate_ends()
         self._reader = MetadataReader(sources.metadata)
@@ -96,11 +96,11 @@ class EventWatch:
             self._restarts[place] = each.restarts
 
     def _disk(self) -> Iterator[tuple[str, str]]:
-        refusal, before = self._sources.storage().refusal, self._refusal
-        self._refusal = refusal
-        if refusal and not before:
-            yield "disk_full", refusal
-        elif before and not refusal:
+        rejection, before = self._sources.storage().rejection, self._rejection
+        self._rejection = rejection
+        if rejection and not before:
+            yield "disk_full", rejection
+        elif before and not rejection:
             yield "disk_freed", "Records are accepted again."
 
     def _listening(self) -> Iterator[tuple[str, str]]:

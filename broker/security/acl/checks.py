@@ -240,7 +240,7 @@ def operation_of(api_key: int, resource_type: ResourceType) -> Operation:
     return _FIRST[api_key, resource_type].operation
 
 
-def refusal(
+def rejection(
     authorizer: Authorizer | None,
     session: Session,
     api_key: int,

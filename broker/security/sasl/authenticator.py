@@ -220,8 +220,8 @@ class Authenticator:
         except SaslFailed as error:
             verb = "re-authentication" if self._previous else "authentication"
             told = error.told or INVALID_CREDENTIALS.format(verb, self.mechanism)
-            refusal = {"error_code": ErrorCode.SASL_AUTHENTICATION_FAILED, "error_message": told}
-            return self._failed(error, codec.encode_response(_AUTHENTICATE, version, correlation_id, refusal))
+            rejection = {"error_code": ErrorCode.SASL_AUTHENTICATION_FAILED, "error_message": told}
+            return self._failed(error, codec.encode_response(_AUTHENTICATE, version, correlation_id, rejection))
         response = {"error_message": "", "auth_bytes": reply, "session_lifetime_ms": lifetime_ms}
         return Step(codec.encode_response(_AUTHENTICATE, version, correlation_id, response))
 

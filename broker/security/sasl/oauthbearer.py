@@ -62,15 +62,15 @@ class OAuthBearerServer:
 
     def __init__(self, validate: Validate) -> None:
         self._validate = validate
-        self._refusal: str | None = None
+        self._rejection: str | None = None
         self.user = ""
         self.is_complete = False
         self.expires_ms: int | None = None
 
     def respond(self, token: bytes) -> bytes:
         """Return the empty response, or the error in JSON. Raises SaslFailed."""
-        if self._refusal is not None:
-            raise SaslFailed(self._refusal, _REFUSED)
+        if self._rejection is not None:
+            raise SaslFailed(self._rejection, _REFUSED)
         try:
             match = _FIRST.fullmatch(token.decode())
         except UnicodeDecodeError:
@@ -81,8 +81,8 @@ class OAuthBearerServer:
             raise SaslFailed("the client's message is none of OAUTHBEARER")
         try:
             said = self._validate(bearer[1])
-        except InvalidToken as refusal:
-            self._refusal = f"invalid token: {refusal}"
+        except InvalidToken as rejection:
+            self._rejection = f"invalid token: {rejection}"
             return _REFUSED.encode()
         asked_for = (match[1] or "").replace("=2C", ",").replace("=3D", "=")
         if asked_for not in ("", said.user):

@@ -1,6 +1,6 @@
 """One partition of `__consumer_offsets` and the coordinators of both kinds of groups, with a clock under test control.
 
-The coordinator is the real one over a log in memory: appended records are committed when `turn` is called, or lost if
+The coordinator is the real one over a log in memory: appended records are committed by `run_once`, or lost if
 the coordinator is replaced before.
 """
 
@@ -170,7 +170,7 @@ class Coordinator:
                 self.committed.append((record.key or b"", record.value))
         return [lambda answer=answer: answer(0, 0, -1) for _, answer in staged]  # type: ignore[misc]
 
-    def turn(self, error: int = 0) -> None:
+    def run_once(self, error: int = 0) -> None:
         """Process deadlines and commit the appended records; with ``error``, fail the commit."""
         self.timers.run_due(self.clock.monotonic_ns())
         if error:
@@ -185,7 +185,7 @@ class Coordinator:
     def advance_ms(self, ms: int) -> None:
         """Advance the clock, with a turn at the end."""
         self.clock.advance_ms(ms)
-        self.turn()
+        self.run_once()
 
     def replace(self) -> None:
         """Replace the coordinator with one that starts from the committed records."""
@@ -230,7 +230,7 @@ class Coordinator:
         """Process a heartbeat and commit its records; return the response."""
         answers: list[HeartbeatAnswer] = []
         self.heartbeat(answers.append, version=version, **fields)
-        self.turn()
+        self.run_once()
         return answers[0]
 
     def join(self, member_id: str, /, *topics: str, **fields: Any) -> HeartbeatAnswer:

@@ -105,7 +105,7 @@ def leave(coordinator: Coordinator, *members: tuple[str, str | None]) -> list[in
     leaving = [LeavingMember(member_id, instance_id, "test") for member_id, instance_id in members]
     group = coordinator.shard.groups[GROUP]
     runner_of(coordinator).leave(coordinator.shard, group, leaving, answers.append)
-    coordinator.turn()
+    coordinator.run_once()
     [errors] = answers
     return errors
 
@@ -113,7 +113,7 @@ def leave(coordinator: Coordinator, *members: tuple[str, str | None]) -> list[in
 def stable_group(coordinator: Coordinator, members: Sequence[Protocols] = (RANGE, RANGE)) -> list[str]:
     """Bring the group to Stable with these members, the leader first; return their ids."""
     joined = [join_twice(coordinator, protocols) for protocols in members]
-    coordinator.turn()
+    coordinator.run_once()
     assert all(answers[0].error_code == 0 for _, answers in joined)
     return settle(coordinator, [member_id for member_id, _ in joined])
 
@@ -127,7 +127,7 @@ def settle(coordinator: Coordinator, member_ids: Sequence[str]) -> list[str]:
     answers = [sync(coordinator, member_id, protocol=protocol) for member_id in others]
     everybody = {member_id: member_id.encode() for member_id in coordinator.group.members}
     answers.append(sync(coordinator, leader, everybody, protocol=protocol))
-    coordinator.turn()
+    coordinator.run_once()
     assert [each[0].assignment for each in answers] == [each.encode() for each in (*others, leader)]
     assert coordinator.group.state_name == "Stable"
     return [leader, *others]
@@ -172,7 +172,7 @@ class ClassicMember:
             "needs_member_id": False,
         }
         self.joins = join(self.coordinator, **{**said, **fields})
-        self.coordinator.turn()
+        self.coordinator.run_once()
 
     def joined(self, **fields: Any) -> JoinResult:
         """Send a JoinGroup and return its response, which must be there."""
@@ -190,7 +190,7 @@ class ClassicMember:
         """Send a SyncGroup; apply the assignment."""
         said = {"member_id": self.member_id, "instance_id": self.instance_id, "generation": self.generation}
         answers = sync(self.coordinator, assignments=assignments, protocol=(None, None), **{**said, **fields})
-        self.coordinator.turn()
+        self.coordinator.run_once()
         [result] = answers
         if not result.error_code:
             self.owned = dict(decode_assignment(result.assignment))
@@ -199,7 +199,7 @@ class ClassicMember:
     def heartbeat(self) -> int:
         """Send a Heartbeat; return its error."""
         error = heartbeat(self.coordinator, self.member_id, self.generation, self.instance_id)
-        self.coordinator.turn()
+        self.coordinator.run_once()
         return error
 
     def leave(self) -> list[int]:

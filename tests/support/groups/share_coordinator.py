@@ -102,7 +102,7 @@ class ShareCoordinator:
         assert isinstance(group, ShareGroup)
         return group
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Process deadlines and commit the appended records."""
         self.timers.run_due(self.clock.monotonic_ns())
         while self.log.flush():
@@ -114,13 +114,13 @@ class ShareCoordinator:
     def advance_ms(self, ms: int) -> None:
         """Advance the clock, with a turn at the end."""
         self.clock.advance_ms(ms)
-        self.turn()
+        self.run_once()
 
     def replace(self) -> None:
         """Replace the coordinator with one that starts from the committed records."""
         self.shard.close()
         self._start()
-        self.turn()
+        self.run_once()
 
     def replayed(self) -> dict[str, Any]:
         """Return the groups of a coordinator that replays the log now."""
@@ -148,7 +148,7 @@ class ShareCoordinator:
         """Process a heartbeat and commit its records; return the response."""
         answers: list[HeartbeatAnswer] = []
         self.heartbeat(answers.append, member_id, epoch, **fields)
-        self.turn()
+        self.run_once()
         return answers[0]
 
     def join(self, member_id: str, *topics: str, **fields: Any) -> HeartbeatAnswer:
@@ -159,13 +159,13 @@ class ShareCoordinator:
         """Delete the group; return the error."""
         errors: list[int] = []
         self.protocol.delete(self.shard, self.group, errors.append)
-        self.turn()
+        self.run_once()
         return errors[0]
 
     def topics_changed(self) -> None:
         """Notify the coordinator that topics have changed."""
         self.protocol.metadata_changed([self.shard])
-        self.turn()
+        self.run_once()
 
     def _start(self) -> None:
         self._staged: list[tuple[memoryview, Callable[[int, int, int], None]]] = []

@@ -23,7 +23,7 @@ class CertificateExpiry:
         #: By listener and end of its certificate: the time of the next warning.
         self._next_s: dict[tuple[str, int], float] = {}
 
-    def turn(self, now_s: float, ends: Mapping[str, int]) -> None:
+    def run_once(self, now_s: float, ends: Mapping[str, int]) -> None:
         """Log the warnings that are due; ``ends``: by listener, in seconds since 1970."""
         for listener, end_s in ends.items():
             if end_s - now_s >= WARNED_BEFORE_S or now_s < self._next_s.get((listener, end_s), 0):

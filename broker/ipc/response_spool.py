@@ -12,7 +12,7 @@ from pathlib import Path
 _MOST_IN_MEMORY_BYTES = 256 * 1024
 
 
-class AnswerSpool:
+class ResponseSpool:
     """The bytes of one response, appended in parts. ``size``: their number."""
 
     def __init__(self, path: Path) -> None:

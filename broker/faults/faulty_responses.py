@@ -9,32 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rotunda.broker.faults.error_answers import altered
 from rotunda.broker.faults.faulty_session import FaultySession
-from rotunda.broker.ipc.answer_spool import AnswerSpool
+from rotunda.broker.faults.injected_errors import altered
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, DELAYED
 from rotunda.broker.ipc.request_facts import Records
-from rotunda.broker.ipc.response_writer import NO_FACTS, AnswerFacts, FileRange, ResponseWriter
+from rotunda.broker.ipc.response_spool import ResponseSpool
+from rotunda.broker.ipc.response_writer import NO_FACTS, FileRange, ResponseFacts, ResponseWriter
 from rotunda.broker.protocol.schema.throttle_time import with_throttle_time
 from rotunda.shm.recorder_layout import INJECTED_SHIFT
 
 _NS_PER_MS = 1_000_000
 
 
-class FaultyAnswers(ResponseWriter):
+class FaultyResponses(ResponseWriter):
     """The producing ends of one target's response rings."""
 
     def send(
-        self, request: Request, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS
+        self, request: Request, local_ns: int, complete_ns: int, payload: bytes, facts: ResponseFacts = NO_FACTS
     ) -> None:
         """Send ``payload``, changed by the request's faults."""
         struck = request.session
         if isinstance(struck, FaultySession):
-            if struck.loses_answer:
+            if struck.loses_response:
                 self.close_connection(request, local_ns, facts)
                 return
-            if struck.alters_answer:
+            if struck.alters_response:
                 wire = altered(
                     request.api_key, request.api_version, request.correlation_id, payload, struck.error, struck.topic
                 )
@@ -44,7 +44,7 @@ class FaultyAnswers(ResponseWriter):
         super().send(request, local_ns, complete_ns, payload, facts)
 
     def send_spooled(
-        self, request: Request, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
+        self, request: Request, local_ns: int, complete_ns: int, spool: ResponseSpool, facts: ResponseFacts = NO_FACTS
     ) -> None:
         """Send the contents of a spool. Raises OSError."""
         if request.session.is_faulty and spool.payload() is None:
@@ -76,28 +76,28 @@ class FaultyAnswers(ResponseWriter):
         stamps: tuple[int, int],
         inline: bytes,
         ranges: Sequence[FileRange],
-        facts: AnswerFacts = NO_FACTS,
+        facts: ResponseFacts = NO_FACTS,
     ) -> None:
         """Send ranges of files, changed by the request's faults."""
         struck = request.session
         if isinstance(struck, FaultySession):
-            if struck.loses_answer:
+            if struck.loses_response:
                 self.close_connection(request, stamps[0], facts)
                 return
             if inline:
                 inline, facts = _throttled(request, inline, facts)
         super().send_ranges(request, stamps, inline, ranges, facts)
 
-    def no_response(self, request: Request, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
+    def no_response(self, request: Request, local_ns: int, complete_ns: int, facts: ResponseFacts = NO_FACTS) -> None:
         """End a request without a response on the wire, or close its connection."""
         struck = request.session
-        if isinstance(struck, FaultySession) and struck.loses_answer:
+        if isinstance(struck, FaultySession) and struck.loses_response:
             self.close_connection(request, local_ns, facts)
             return
         super().no_response(request, local_ns, complete_ns, _throttled(request, b"", facts)[1])
 
     def _envelope(
-        self, request: Request, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
+        self, request: Request, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: ResponseFacts
     ) -> bytes:
         """Return an envelope with the injected faults, and with the time until which the response is delayed."""
         struck = request.session
@@ -109,7 +109,7 @@ class FaultyAnswers(ResponseWriter):
         return super()._envelope(request, stamps, shape, facts)
 
 
-def _throttled(request: Request, wire: bytes, facts: AnswerFacts) -> tuple[bytes, AnswerFacts]:
+def _throttled(request: Request, wire: bytes, facts: ResponseFacts) -> tuple[bytes, ResponseFacts]:
     """Return a response and its facts with the injected throttle time, if there is one."""
     struck = request.session
     if not isinstance(struck, FaultySession) or struck.throttle_ms <= facts.throttle_ms:

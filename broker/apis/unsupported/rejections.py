@@ -19,7 +19,7 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.error_responses import error_response
 from rotunda.broker.security.session import ANONYMOUS_USER, USER_TYPE
 
-Refusal = Callable[[Request, BrokerContext, Any], dict[str, Any]]
+Rejection = Callable[[Request, BrokerContext, Any], dict[str, Any]]
 
 _AUTHENTICATED = "SaslAuthenticate request received after successful authentication"
 _TIMES = ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms")
@@ -60,7 +60,7 @@ def _no_tokens_described(request: Request, _broker: BrokerContext, _body: Any) -
     return {"error_code": _no_token(request)[0]}
 
 
-REFUSALS: Final[Mapping[ApiKey, Refusal]] = MappingProxyType(
+REFUSALS: Final[Mapping[ApiKey, Rejection]] = MappingProxyType(
     {
         ApiKey.SASL_HANDSHAKE: _no_sasl,
         ApiKey.SASL_AUTHENTICATE: _no_sasl,

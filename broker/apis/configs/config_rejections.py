@@ -10,11 +10,11 @@ from rotunda.broker.security.acl.acls import CLUSTER_NAME, ResourceType
 _OF_THE_CLUSTER = frozenset({BROKER, BROKER_LOGGER, CLIENT_METRICS})
 
 
-def refusal_of(request: Request, broker: BrokerContext, resource_type: int, name: str) -> int:
+def rejection_of(request: Request, broker: BrokerContext, resource_type: int, name: str) -> int:
     """Return the authorization error for a resource of DescribeConfigs, AlterConfigs and the like, or 0."""
     if resource_type in _OF_THE_CLUSTER:
-        return broker.access.refusal(request, ResourceType.CLUSTER, CLUSTER_NAME)
+        return broker.access.rejection(request, ResourceType.CLUSTER, CLUSTER_NAME)
     if resource_type == TOPIC:
-        return broker.access.refusal(request, ResourceType.TOPIC, name)
+        return broker.access.rejection(request, ResourceType.TOPIC, name)
     # Unknown types are rejected by the caller.
-    return broker.access.refusal(request, ResourceType.GROUP, name) if resource_type == GROUP else 0
+    return broker.access.rejection(request, ResourceType.GROUP, name) if resource_type == GROUP else 0
