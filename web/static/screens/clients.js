@@ -14,7 +14,7 @@ filter.addEventListener("input", redraw);
 
 const software = new Table("software", {
   caption: "Software",
-  key: (row) => row.name,
+  key: (row) => row.name, stacks: true,
   sort: "connections", descending: true,
   empty: "No clients are connected.",
   columns: [
@@ -27,7 +27,7 @@ const software = new Table("software", {
 
 const quotas = new Table("quotas", {
   caption: "Quotas in use",
-  key: (row) => [row.quota, row.user, row.client_id].join("\n"),
+  key: (row) => [row.quota, row.user, row.client_id].join("\n"), stacks: true,
   sort: "still", descending: true,
   empty: "No quota has been used.",
   columns: [
@@ -43,7 +43,7 @@ const quotas = new Table("quotas", {
 
 const pushed = new Table("metrics", {
   caption: "Metrics that clients push",
-  key: (row) => row.instance,
+  key: (row) => row.instance, stacks: true,
   sort: "pushed", descending: true,
   empty: "No client has pushed metrics.",
   columns: [
@@ -59,7 +59,7 @@ const pushed = new Table("metrics", {
 
 const clients = new Table("clients", {
   caption: "Connections",
-  key: (row) => row.connection,
+  key: (row) => row.connection, stacks: true,
   sort: "rate", descending: true,
   empty: "No matching client is connected.",
   columns: [

@@ -42,7 +42,7 @@ const members = new Table("members", {
 });
 
 const offsets = new Table("offsets", {
-  caption: "Offsets",
+  caption: "Offsets", stacks: true,
   key: (row) => `${row.topic}/${row.partition}`,
   sort: "lag", descending: true, empty: "No committed offsets.",
   columns: [
@@ -57,7 +57,7 @@ const offsets = new Table("offsets", {
 });
 
 const shares = new Table("shares", {
-  caption: "Partitions",
+  caption: "Partitions", stacks: true,
   key: (row) => `${row.topic}/${row.partition}`,
   sort: "lag", descending: true, empty: "Nothing read yet.",
   columns: [
@@ -75,7 +75,7 @@ const shares = new Table("shares", {
 });
 
 const events = new Table("events", {
-  caption: "Events, newest first",
+  caption: "Events, newest first", stacks: true,
   key: (row) => `${row.time}/${row.group}/${row.member}/${row.event}/${row.reason}`,
   empty: "No group events since the recorder started.",
   columns: [
