@@ -77,6 +77,9 @@ CLIENT_METRICS = "client_metrics"
 #: The pseudo-event of a group's lag.
 LAG = "lag"
 
+#: The pseudo-event of a share group's deliveries.
+DELIVERIES = "deliveries"
+
 #: The codec of a request with batches of different codecs. A batch has three bits for its own.
 MIXED_CODECS = 8
 

@@ -1,4 +1,4 @@
-"""Sends the lags of a handler's groups to the request log's dataset groups.
+"""Sends the lags of a handler's groups, and the deliveries of its share groups, to the request log's dataset groups.
 
 Runs in handler processes, between two loop passes. Groups are processed in rounds, a few at a time. A topic of a group
 has a row only when its lag has changed since the process started: an idle broker sends no rows.
@@ -7,12 +7,16 @@ has a row only when its lag has changed since the process started: an idle broke
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from rotunda.broker.coordinator.group import SHARE
 from rotunda.broker.coordinator.group_events import MOST_CHARACTERS
+from rotunda.broker.coordinator.share_state.shard import ShareStateShard
 from rotunda.broker.partitions.committed_lag import CommittedLag, committed_lag
-from rotunda.shm.recorder_layout import LAG
+from rotunda.shm.recorder_layout import DELIVERIES, LAG
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_events import GroupEventFeed
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.coordinator.offsets.offsets import CommittedOffset
+    from rotunda.broker.coordinator.share_state.share_state import ShareStateCoordinator
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.broker.partitions.lag_age import LagAges
     from rotunda.shm.tables.partitions import PartitionTable
@@ -37,6 +42,9 @@ FULLEST: Final = 0.5
 #: Pause after an error.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
+#: Columns of the request log for counts with names of two words.
+_COLUMNS: Final = {"locks_expired": "locksExpired", "dead_letters": "deadLetters"}
+
 #: The lag of a topic: the number of unread offsets, and the sum of its first unread offsets.
 Known = tuple[int, int]
 
@@ -52,6 +60,7 @@ class GroupLags:
         feed: GroupEventFeed,
         times: LagAges,
         clock: Clock,
+        share_states: ShareStateCoordinator,
     ) -> None:
         self._groups = groups
         self._metadata = metadata
@@ -59,12 +68,15 @@ class GroupLags:
         self._feed = feed
         self._times = times
         self._clock = clock
+        self._share_states = share_states
         self._next_ns = 0
         #: The remaining groups of the current round; None between two rounds.
-        self._left: list[tuple[GroupShard, str]] | None = None
+        self._left: list[tuple[GroupShard | ShareStateShard, str]] | None = None
         #: By group and topic: from the last round, and from this one.
         self._last: dict[tuple[str, str], Known] = {}
         self._known: dict[tuple[str, str], Known] = {}
+        self._last_counts: dict[tuple[str, str], Counter[str]] = {}
+        self._counts: dict[tuple[str, str], Counter[str]] = {}
 
     def run_once(self, now_ns: int) -> None:
         """Continue a round, or start one if it is due. An error loses rows but has no other effect."""
@@ -82,14 +94,16 @@ class GroupLags:
         if self._left is None:
             shards = self._groups.shards()
             self._left = [(shard, group_id) for shard in shards for group_id in shard.groups]
+            self._left += [(shard, group_id) for shard in self._share_states.shards() for group_id in shard.states]
             self._began_ns = now_ns
         rows: list[dict[str, Any]] = []
         self._times.begin()
         while self._left and len(rows) < MOST_ROWS and self._feed.fill < FULLEST:
             shard, group_id = self._left.pop()
-            group = shard.groups.get(group_id)
-            if group is not None:
-                rows += self._rows(shard, group)
+            if isinstance(shard, ShareStateShard):
+                rows += self._share_rows(shard, group_id)
+            elif group_id in shard.groups:
+                rows += self._rows(shard, shard.groups[group_id])
             if self._clock.monotonic_ns() - now_ns >= MOST_NS:
                 break
         if rows:
@@ -98,6 +112,7 @@ class GroupLags:
             self._times.end()
             self._left = None
             self._last, self._known = self._known, {}
+            self._last_counts, self._counts = self._counts, {}
             self._next_ns = self._began_ns + interval_ns
 
     def _rows(self, shard: GroupShard, group: Group) -> list[dict[str, Any]]:
@@ -128,6 +143,40 @@ class GroupLags:
                     "records": known[0],
                 }
             )
+        return found
+
+    def _share_rows(self, shard: ShareStateShard, group_id: str) -> list[dict[str, Any]]:
+        """Return the rows due for the deliveries of a share group, and for its lag."""
+        time_us = self._clock.wall_ms() * 1000
+        lags: dict[str, dict[int, CommittedLag]] = {}
+        ended: Counter[str] = Counter()
+        delivered: dict[str, Counter[str]] = {}
+        for place, state in shard.states.get(group_id, {}).items():
+            info = self._metadata.topic_by_id(place.topic_id)
+            if info is None:
+                continue
+            if state.counts.delivered:
+                delivered.setdefault(info.name, Counter()).update(asdict(state.counts))
+            lag = committed_lag(self._metadata, self._table, info.name, place.partition, state.start_offset)
+            if state.start_offset >= 0 and lag is not None and lag.oldest is not None:
+                lags.setdefault(info.name, {})[place.partition] = lag
+                ended[info.name] += max(0, state.complete_count)
+        found: list[dict[str, Any]] = []
+        base = {"time": time_us, "group": group_id[:MOST_CHARACTERS], "kind": SHARE}
+        for topic, counts in delivered.items():
+            self._counts[group_id, topic] = counts
+            grown = counts - self._last_counts.get((group_id, topic), Counter())
+            if grown:
+                columns = {_COLUMNS.get(name, name): grown[name] for name in counts}
+                found.append({**base, "event": DELIVERIES, "topic": topic, **columns})
+        for topic, of_topic in lags.items():
+            unread = sum(lag.records or 0 for lag in of_topic.values())
+            known = max(0, unread - ended[topic]), sum(lag.oldest or 0 for lag in of_topic.values())
+            self._known[group_id, topic] = known
+            if self._last.get((group_id, topic)) != known:
+                partition, age_us = self._oldest(topic, of_topic) if known[0] else (None, 0)
+                lag_of = {"durationUs": age_us, "topic": topic, "partition": partition, "records": known[0]}
+                found.append({**base, "event": LAG, **lag_of})
         return found
 
     def _lags(self, topic: str, committed: Mapping[int, CommittedOffset]) -> dict[int, CommittedLag]:

@@ -135,7 +135,15 @@ def _group_publishers(context: ProcessContext, handler: RequestHandler) -> list[
     else:
         clients = partial(describe_instances, telemetry.instances)
         snapshot = GroupStatusPublisher(coordinators, broker.partitions, *ends, clients)
-    lags = GroupLags(coordinators.groups, broker.metadata, table, coordinators.group_feed, lag_times, clock)
+    lags = GroupLags(
+        coordinators.groups,
+        broker.metadata,
+        table,
+        coordinators.group_feed,
+        lag_times,
+        clock,
+        coordinators.share_states,
+    )
     return [snapshot.run_once, lags.run_once, *([] if telemetry is None else [telemetry.forget_gone])]
 
 

@@ -19,13 +19,13 @@ _SINCE_LOADED = "Since its handler started, or its offsets were reset. Collected
 
 #: The counters of a share group in a topic.
 SHARE_GROUP_COUNTERS = {
-    "delivered": "Deliveries of records to the members of a share group.",
+    "delivered": "Deliveries of records to share consumers.",
     "redelivered": "Those of records that had been delivered before.",
     "accepted": "Records accepted by a share group.",
     "released": "Records released for another delivery.",
     "rejected": "Records rejected.",
-    "locks_expired": "Acquired records of a share group whose lock ran out.",
-    "dead_letters": "Records of a share group given up to its dead letter topic.",
+    "locks_expired": "Acquired records whose lock ran out.",
+    "dead_letters": "Records given up to a dead letter topic.",
 }
 
 PROCESS_METRICS = (

@@ -143,17 +143,17 @@ KAFKA_METRICS: Final = (
         "PurgatorySize{delayedOperation}", "sum(rotunda_handler_operations_waiting)", "All operations together."
     ),
     KafkaMetric("NumGroups, consumer-group-count{state}", "sum by (kind, state) (rotunda_groups)"),
-    KafkaMetric("group-count{protocol}", "sum by (kind) (rotunda_groups)", "Of group-coordinator-metrics."),
+    KafkaMetric("group-count{protocol}", "sum by (kind) (rotunda_groups)"),
     KafkaMetric("share-group-count{state}", 'sum by (state) (rotunda_groups{kind="share"})'),
     KafkaMetric(
         "share-group-rebalance-rate, share-group-rebalance-count",
         "",
-        "Share groups do not rebalance; the report `groups` has their members' joins and leaves.",
+        "Share groups do not rebalance.",
     ),
     KafkaMetric(
         "RecordAcknowledgementsPerSec{ackType}",
         "sum(rate(rotunda_handler_share_records_accepted_total[5m]))",
-        "Accept; Release and Reject likewise. By group: rotunda_share_group_accepted_total and its neighbours.",
+        "Release and Reject likewise. By group: rotunda_share_group_accepted_total.",
     ),
     KafkaMetric(
         "InFlightMessageCount, InFlightBatchMessageCount{group, topic, partition}",
@@ -175,29 +175,24 @@ KAFKA_METRICS: Final = (
     KafkaMetric(
         "TotalShareFetchRequestsPerSec",
         'rate(rotunda_requests_total{api="ShareFetch"}[5m])',
-        "TotalShareAcknowledgementRequestsPerSec: ShareAcknowledge.",
+        "Of acknowledgements likewise.",
     ),
     KafkaMetric(
         "FailedShareFetchRequestsPerSec",
         'rate(rotunda_request_errors_total{api="ShareFetch",error!="NONE"}[5m])',
-        "FailedShareAcknowledgementRequestsPerSec likewise.",
+        "Of acknowledgements likewise.",
     ),
     KafkaMetric(
-        "InFlightBatchCount, SharePartitionsCount, ShareSessionEvictionsPerSec, "
-        "DeadLetterQueueTotalProduceRequestsPerSec",
+        "InFlightBatchCount, SharePartitionsCount, ShareSessionEvictionsPerSec, PartitionLoadTimeMs, "
+        "DeadLetterQueueTotalProduceRequestsPerSec, RequestTopicPartitionsFetchRatio, TopicPartitionsAcquireTimeMs, "
+        "FetchLockTimeMs, FetchLockRatio",
         "",
-        "Not counted; a session ends with its connection, and none is evicted.",
-    ),
-    KafkaMetric(
-        "PartitionLoadTimeMs, RequestTopicPartitionsFetchRatio, TopicPartitionsAcquireTimeMs, FetchLockTimeMs, "
-        "FetchLockRatio",
-        "",
-        "One process owns a group, without a lock. Times of ShareFetch: rotunda_request_duration_seconds.",
+        "Not counted; one process owns a group, without a lock.",
     ),
     KafkaMetric(
         "share-coordinator-metrics: write-rate, write-latency, last-pruned-offset",
         "",
-        "State is written with the response's turn: rotunda_handler_commit_seconds_total.",
+        "Not counted; see rotunda_handler_commit_seconds_total.",
     ),
     KafkaMetric(
         "Size, LogStartOffset, LogEndOffset{topic, partition}",

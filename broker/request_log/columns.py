@@ -184,16 +184,21 @@ GROUPS = Dataset(
     "groups",
     "Events of groups, with the reason. A rebalance ends with stable, or with empty when no member remains. One that "
     "begins before another has ended is a row of its own; the duration counts from the first. A row lag is of a group "
-    "and topic with committed offsets, at most every request.log.roles.interval.ms, and only when it has changed: it "
-    "holds until the next row. Partitions with unknown lag are left out.",
+    "and topic, at most every request.log.roles.interval.ms, and only when it has changed: it holds until the next "
+    "row. Partitions with unknown lag are left out. A row deliveries is of a share group and topic, with the growth of "
+    "its counts since the row before.",
     (
         Column("time", TIMESTAMP, "time of the event"),
         Column("group", STRING, "the group's id"),
         Column("member", STRING, "the member's id; null for an event of all", True),
-        Column("event", STRING, "join, replace, leave, expire (a member); rebalance, stable, empty, lag (the group)"),
+        Column(
+            "event",
+            STRING,
+            "join, replace, leave, expire (a member); rebalance, stable, empty, lag, deliveries (the group)",
+        ),
         Column("reason", STRING, "why", True),
-        Column("handler", INT16, "the coordinator"),
-        Column("kind", STRING, "classic or consumer (KIP-848)", True),
+        Column("handler", INT16, "the coordinator, or owner of a share group's state"),
+        Column("kind", STRING, "classic, consumer (KIP-848) or share (KIP-932)", True),
         Column("generation", INT32, "the generation, or epoch, after it; of rebalance the one before", True),
         Column("members", INT32, "number after it", True),
         Column(
@@ -202,9 +207,16 @@ GROUPS = Dataset(
             "of stable and empty: since the rebalance began; of lag: age of the oldest unread record, null if unknown",
             True,
         ),
-        Column("topic", STRING, "of lag", True),
+        Column("topic", STRING, "of lag and deliveries", True),
         Column("partition", INT32, "of lag: the one with most unread records, or null", True),
         Column("records", INT64, "of lag: unread offsets of the topic", True),
+        Column("delivered", INT64, "of deliveries: records acquired", True),
+        Column("redelivered", INT64, "not for the first time", True),
+        Column("accepted", INT64, "records accepted", True),
+        Column("released", INT64, "records released", True),
+        Column("rejected", INT64, "records rejected", True),
+        Column("locksExpired", INT64, "records whose lock ran out", True),
+        Column("deadLetters", INT64, "records given up to a dead letter topic", True),
     ),
 )
 

@@ -21,7 +21,7 @@ from rotunda.broker.request_log.recent import RecentRequests
 from rotunda.broker.request_log.ring_reader import Intake, TakenFrames, joined
 from rotunda.broker.request_log.row_buffers import RowBuffer, RowBuffers, Settlement
 from rotunda.broker.request_log.row_values import connection_values, plain_values, request_values, times_us
-from rotunda.shm.recorder_layout import CLIENT_METRICS, DATASET, GROUPS, LAG
+from rotunda.shm.recorder_layout import CLIENT_METRICS, DATASET, DELIVERIES, GROUPS, LAG
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -231,7 +231,7 @@ class Recorder:
             if self._history is not None:
                 self._history.lags.add(row)
             return
-        if self._recent is not None:
+        if self._recent is not None and row["event"] != DELIVERIES:
             self._recent.add_group_event(row)
         if self._history is not None and row["event"] == _REBALANCE:
             self._history.add_event(row["time"], _REBALANCE, f"{row['group']}: {row['reason']}")

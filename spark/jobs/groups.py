@@ -1,4 +1,4 @@
-"""The groups report: rebalances, their causes and durations, members, and times of lag."""
+"""The groups report: rebalances, their causes and durations, members, times of lag, deliveries of share groups."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ from rotunda.spark.results.result import Result
 from rotunda.spark.results.text_table import cell, counted
 from rotunda.spark.time_range import TimeRange, to_datetime
 
+#: Counts of the rows `deliveries`.
+DELIVERY_COUNTS: Final = (
+    "delivered", "redelivered", "accepted", "released", "rejected", "locksExpired", "deadLetters",
+)  # fmt: skip
 COLUMNS: Final = (
     "time", "group", "member", "event", "reason", "kind", "generation", "members", "durationUs", "topic", "records",
+    *DELIVERY_COUNTS,
 )  # fmt: skip
 #: Events of members, and the column that counts each.
 MEMBER_EVENTS: Final = {"join": "joins", "leave": "leaves", "expire": "expirations", "replace": "replacements"}
@@ -153,6 +158,23 @@ def transform(events: DataFrame, found: DataFrame, behind: DataFrame) -> DataFra
     )  # fmt: skip
 
 
+def shares(deliveries: DataFrame, lag: DataFrame) -> DataFrame:
+    """Return one row for each share group: its deliveries, and its last and largest lag; most redeliveries first."""
+    counts = deliveries.groupBy("group").agg(*(F.sum(name).alias(name) for name in DELIVERY_COUNTS))
+    by_topic = (
+        lag.where("kind = 'share'")
+        .groupBy("group", "topic")
+        .agg(F.max_by("records", "time").alias("records"), F.max("records").alias("peakRecords"))
+    )
+    lags = by_topic.groupBy("group").agg(F.sum("records").alias("lag"), F.sum("peakRecords").alias("peakLag"))
+    share = F.try_divide(F.col("redelivered"), F.col("delivered")).alias("redeliveredShare")
+    return (
+        counts.join(lags, "group", "full")
+        .select("group", *DELIVERY_COUNTS[:2], share, *DELIVERY_COUNTS[2:], "lag", "peakLag")
+        .orderBy(F.desc_nulls_last("redelivered"), F.desc_nulls_last("delivered"), "group")
+    )
+
+
 def _costs() -> list[Column]:
     return [
         F.sum("tookS").alias("rebalancingS"),
@@ -171,8 +193,9 @@ def answer(context: Context) -> Result:
     bounds = Bounds(options.lag_records, options.lag_age, options.lasting)
     coverage = context.rollups.coverage_of_rows(context.time_range)
     rows = context.log.read("groups", context.time_range, COLUMNS).cache()
-    is_lag = F.col("event") == "lag"
-    events, lag = rows.where(~is_lag), rows.where(is_lag)
+    is_lag, is_deliveries = F.col("event") == "lag", F.col("event") == "deliveries"
+    events, lag = rows.where(~(is_lag | is_deliveries)), rows.where(is_lag)
+    of_shares = shares(rows.where(is_deliveries), lag).cache()
     end_us = _end_us(context, rows)
     held = spans(lag, end_us).cache()
     found = with_unread(rebalances(events), held).cache()
@@ -188,10 +211,11 @@ def answer(context: Context) -> Result:
     }
     tables = {
         "groups": table, "causes": of_causes, "rebalances": found.drop("number").orderBy("group", "start"),
-        "members": comings(events), "episodes": behind,
+        "members": comings(events), "episodes": behind, "shares": of_shares,
     }  # fmt: skip
     chart = _lag_chart(held, context.time_range, end_us) if has_lag else _chart(of_causes)
-    return Result(_headline(table, behind, has_lag=has_lag), tables, coverage, chart, facts, lacking=_LACKING)
+    headline = _headline(table, behind, has_lag=has_lag) + _of_shares(of_shares)
+    return Result(headline, tables, coverage, chart, facts, lacking=_LACKING)
 
 
 def _end_us(context: Context, rows: DataFrame) -> int:
@@ -237,6 +261,15 @@ def _lag_chart(held: DataFrame, time_range: TimeRange, end_us: int) -> Chart:
     labels = [f"{to_datetime(start_us + step * step_us):{form}}" for step in range(steps)]
     series = [Series(cell(name), [records.get((name, step)) for step in range(steps)]) for name in names]
     return Chart("Unread records of groups", "lines", labels, series, "records")
+
+
+def _of_shares(table: DataFrame) -> str:
+    """Return the end of the headline: the share group with most redeliveries."""
+    first = table.first()
+    if first is None or not first.delivered:
+        return ""
+    text = f"; share group {cell(first.group)}: {counted(first.delivered, 'record')} delivered"
+    return f"{text}, {first.redelivered:,} of them again; {counted(first.locksExpired, 'lock')} ran out"
 
 
 def _chart(of_causes: DataFrame) -> Chart:

@@ -53,7 +53,9 @@ _DATASETS = {
     """,
     "groups": """
         time timestamp, group string, member string, event string, reason string, handler int16, kind string,
-        generation int32, members int32, durationUs int64, topic string, partition int32, records int64
+        generation int32, members int32, durationUs int64, topic string, partition int32, records int64,
+        delivered int64, redelivered int64, accepted int64, released int64, rejected int64, locksExpired int64,
+        deadLetters int64
     """,
     "client_metrics": """
         time timestamp, valueTime timestamp, clientInstanceId string, clientId string, user string, softwareName string,

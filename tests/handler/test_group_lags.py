@@ -1,12 +1,16 @@
 """The lag rows that a handler sends to the request log: times and contents."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from rotunda.broker.coordinator.group_lags import FAULT_PAUSE_NS, MOST_NS, MOST_ROWS, GroupLags
 from rotunda.broker.coordinator.offsets.offsets import CommittedOffset
-from tests.support.handler_groups import CLOSED, GONE, TOPIC, Handler
+from rotunda.broker.coordinator.share_state.records import SharePlace, StoredState
+from rotunda.broker.coordinator.share_state.shard import ShareStateShard
+from rotunda.broker.partitions.share.delivery import DeliveryCounts
+from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
 
 INTERVAL_NS = 10_000_000_000
 
@@ -38,6 +42,7 @@ class Lags(Handler):
             cast("Any", self.feed),
             cast("Any", self.times),
             cast("Any", self.clock),
+            cast("Any", self.coordinators.share_states),
         )
 
     def commit(self, group_id: str, partition: int, offset: int) -> None:
@@ -158,3 +163,22 @@ def test_a_fault_costs_rows_and_nothing_else(
     assert handler.round() == []
     handler.now_ns += FAULT_PAUSE_NS
     assert len(handler.round()) == 1
+
+
+def test_deliveries_of_a_share_group_are_sent_with_their_growth(handler: Lags) -> None:
+    state = StoredState(1, 20, 0, 0)
+    log: Any = SimpleNamespace(partition=0)
+    shard = ShareStateShard(log, lambda _: None, lambda: 0, lambda: 0, lambda: 0)
+    shard.states["queue"] = {SharePlace(TOPIC_ID, 0): state}
+    handler.share_shards.append(shard)
+    [lag] = handler.round()
+    assert (lag["event"], lag["kind"], lag["topic"], lag["records"]) == ("lag", "share", TOPIC, 80)
+    assert handler.round() == []
+    state.counts = DeliveryCounts(delivered=5, redelivered=2, locks_expired=2)
+    [row] = handler.round()
+    assert (row["event"], row["group"], row["delivered"], row["redelivered"]) == ("deliveries", "queue", 5, 2)
+    assert (row["locksExpired"], row["accepted"]) == (2, 0)
+    state.counts.delivered += 3
+    state.merge(40, 10, [])
+    grown, lag = handler.round()
+    assert (grown["delivered"], grown["redelivered"], lag["records"]) == (3, 0, 50)

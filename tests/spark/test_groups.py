@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from ops.benchmarks.questions import MEMBERS
 from rotunda.spark.hourly.rollups import Rollups
 from rotunda.spark.job import Context
-from rotunda.spark.jobs.groups import JOB, MEMBER_EVENTS
+from rotunda.spark.jobs.groups import DELIVERY_COUNTS, JOB, MEMBER_EVENTS
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.results.result import Result
 from rotunda.spark.time_range import TimeRange
@@ -25,7 +25,7 @@ from tests.support.generated_log import START, request, write
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 LENGTH_S = 900
 RANGE = (f"{START:%Y-%m-%dT%H:%M:%S}", f"{START + timedelta(seconds=LENGTH_S):%Y-%m-%dT%H:%M:%S}")
-LATER_COLUMNS = ("kind", "generation", "members", "durationUs", "topic", "partition", "records")
+LATER_COLUMNS = ("kind", "generation", "members", "durationUs", "topic", "partition", "records", *DELIVERY_COUNTS)
 REASONS = {
     "Adding new member {id} with group instance id None; client reason: not provided":
         "Adding new member … with group instance id …",
@@ -263,3 +263,26 @@ def test_what_a_group_has_not_read_does_not_age_beyond_the_log(spark: SparkSessi
     assert found.chart is not None
     assert found.chart.labels[:2] == [f"{at(0):%H:%M:%S}", f"{at(5000):%H:%M:%S}"]
     assert [(each.name, list(each.values)) for each in found.chart.series] == [("late", [10.0] * 21)]
+
+
+def test_deliveries_of_share_groups_are_summed_over_topics_and_time(spark: SparkSession, tmp_path: Path) -> None:
+    nothing = dict.fromkeys(DELIVERY_COUNTS, 0)
+    row = {"handler": 1, "kind": "share"}
+    counted = row | nothing | {"event": "deliveries", "delivered": 10}
+    lag = row | {"event": "lag", "group": "queue", "topic": "a", "durationUs": 0}
+    events = [
+        counted | {"group": "queue", "topic": "a", "time": at(0), "redelivered": 4, "locksExpired": 4},
+        counted | {"group": "queue", "topic": "b", "time": at(2000), "accepted": 9, "rejected": 1, "deadLetters": 1},
+        counted | {"group": "calm", "topic": "a", "time": at(1000), "accepted": 10},
+        lag | {"time": at(0), "records": 50},
+        lag | {"time": at(1000), "records": 20},
+        lag | {"time": at(500), "topic": "b", "records": 7},
+    ]
+    write(tmp_path, "groups", events)
+    write(tmp_path, "requests", [request(at(5000))])
+    found = report(spark, tmp_path)
+    assert [tuple(each) for each in found.tables["shares"].collect()] == [
+        ("queue", 20, 4, 0.2, 9, 0, 1, 4, 1, 27, 57),
+        ("calm", 10, 0, 0.0, 10, 0, 0, 0, 0, None, None),
+    ]
+    assert found.headline.endswith("share group queue: 20 records delivered, 4 of them again; 4 locks ran out")
