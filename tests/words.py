@@ -1,8 +1,9 @@
 """Counts the words that make the project's English hard to read, per room: ``python -m tests.words [--lower]``.
 
 The words are in `WORDS`. They are counted in docstrings, comments and string literals of three words or more, in the
-comments of other languages and in the pages of ``docs``. Code in backticks and fences is not counted. A room is a
-package of ``broker`` or ``tests``, or another directory of the top level.
+comments of other languages and in the pages of ``docs``. Code in backticks and fences is not counted. The row "names"
+counts Python names with a part of `NAME_PARTS` among 1,000 names. A room is a package of ``broker`` or ``tests``, or
+another directory of the top level.
 
 ``words.toml`` has the rooms above a word's target with their ceilings, as words in 1,000. ``--lower`` writes today's
 numbers where they are lower. ``tests/architecture/test_words.py`` fails above a ceiling.
@@ -55,10 +56,61 @@ WORDS: Final = {
     "beside": _word("beside|behind|anew"),
     "answer": _word("answers?|answered|answering"),
 }
+#: The row of names, and its most in 1,000 names.
+NAMES: Final = "names"
+TARGETS: Final = {name: word.target for name, word in WORDS.items()} | {NAMES: 2.0}
+#: Parts of names that are not Kafka's words.
+NAME_PARTS: Final = frozenset(
+    [
+        "turn",
+        "turns",
+        "answer",
+        "answers",
+        "answered",
+        "answering",
+        "refuse",
+        "refuses",
+        "refused",
+        "refusing",
+        "refusal",
+        "refusals",
+        "judge",
+        "judges",
+        "judged",
+        "what",
+        "who",
+        "whoever",
+        "whom",
+        "whose",
+        "take",
+        "takes",
+        "taken",
+        "taking",
+        "took",
+        "go",
+        "goes",
+        "gone",
+        "say",
+        "says",
+        "said",
+        "tell",
+        "tells",
+        "told",
+        "stand",
+        "stands",
+        "come",
+        "comes",
+        "came",
+        "beside",
+        "behind",
+        "anew",
+    ]
+)
 #: A room with fewer words counts as one with so many.
 LEAST_WORDS: Final = 1000
 #: Fewer words are a name or a format.
 _LEAST_LITERAL: Final = 3
+_NAME_PART: Final = re.compile(r"[a-z]+|[A-Z][a-z]*")
 _ANY_WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _CODE: Final = re.compile(r"```.*?```|``.*?``|`[^`\n]*`", re.DOTALL)
 _C_COMMENT: Final = r"/\*(.*?)\*/|(?<!:)//([^\n]*)"
@@ -88,18 +140,53 @@ def room(path: str) -> str:
 
 @cache
 def rates() -> tuple[Rate, ...]:
-    """Return the rate of every word in every room."""
+    """Return the rate of every word, and of names, in every room."""
     words, found = Counter[str](), Counter[tuple[str, str]]()
     for path in _files():
         for text in texts(path, (ROOT / path).read_text(encoding="utf-8")):
             words[room(path)] += len(_ANY_WORD.findall(text))
             for name, word in WORDS.items():
                 found[room(path), name] += len(word.pattern.findall(text))
+    by_room = _names_by_room()
     return tuple(
         Rate(each, name, 1000 * found[each, name] / max(words[each], LEAST_WORDS))
+        if name != NAMES
+        else Rate(each, name, _rate_of_names(by_room.get(each, [])))
         for each in sorted(words)
-        for name in WORDS
+        for name in TARGETS
     )
+
+
+def _rate_of_names(names: list[str]) -> float:
+    return 1000 * sum(has_such_part(name) for name in names) / max(len(names), LEAST_WORDS)
+
+
+def _names_by_room() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in _files():
+        if path.endswith(".py"):
+            names = {*names_of((ROOT / path).read_text(encoding="utf-8")), Path(path).stem}
+            found.setdefault(room(path), []).extend(names)
+    return found
+
+
+def has_such_part(name: str) -> bool:
+    """Return whether a part of a name is one of `NAME_PARTS`."""
+    return any(part.lower() in NAME_PARTS for part in _NAME_PART.findall(name))
+
+
+def names_of(source: str) -> set[str]:
+    """Return the names that a module defines: functions, classes, parameters, variables and attributes."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                names.add(name)
+            case _:
+                pass
+    return names
 
 
 def texts(path: str, source: str) -> Iterator[str]:
@@ -161,7 +248,7 @@ def ceilings() -> dict[str, dict[str, float]]:
 
 def ceiling(room: str, word: str) -> float:
     """Return the most words in 1,000 that a room may have."""
-    return ceilings().get(room, {}).get(word, WORDS[word].target)
+    return ceilings().get(room, {}).get(word, TARGETS[word])
 
 
 def lowered() -> str:
@@ -172,7 +259,7 @@ def lowered() -> str:
     by_room: dict[str, list[str]] = {}
     for each in rates():
         most = min(math.ceil(each.rate * 10) / 10, ceiling(each.room, each.word))
-        if most > WORDS[each.word].target:
+        if most > TARGETS[each.word]:
             by_room.setdefault(each.room, []).append(f"{each.word} = {most}")
     for name, entries in by_room.items():
         lines += ["", f'["{name}"]', *entries]
@@ -181,10 +268,10 @@ def lowered() -> str:
 
 def table() -> str:
     """Return the rates, one room a line; a star marks a number above its target."""
-    lines = [f"{'':20}" + "".join(f"{name:>9}" for name in WORDS)]
+    lines = [f"{'':20}" + "".join(f"{name:>9}" for name in TARGETS)]
     by_room: dict[str, list[str]] = {}
     for each in rates():
-        mark = "*" if each.rate > WORDS[each.word].target else " "
+        mark = "*" if each.rate > TARGETS[each.word] else " "
         by_room.setdefault(each.room, []).append(f"{each.rate:8.1f}{mark}")
     return "\n".join([*lines, *(f"{name:20}" + "".join(cells) for name, cells in by_room.items())])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.words import WORDS, ceiling, ceilings, rates, room, texts
+from tests.words import TARGETS, ceiling, ceilings, has_such_part, names_of, rates, room, texts
 
 SOURCE = '''"""Says what ``what`` is."""
 LIMIT = 3  # whoever takes it
@@ -21,7 +21,7 @@ def test_ceilings_are_of_rooms_and_words_that_exist_and_above_the_target() -> No
     rooms = {each.room for each in rates()}
     for name, rows in ceilings().items():
         assert name in rooms
-        assert all(most > WORDS[word].target for word, most in rows.items())
+        assert all(most > TARGETS[word] for word, most in rows.items())
 
 
 def test_docstrings_comments_and_long_literals_are_counted() -> None:
@@ -29,6 +29,12 @@ def test_docstrings_comments_and_long_literals_are_counted() -> None:
     assert sorted(found) == sorted(
         ["# whoever takes it", "Says what   is.", "The most that is told.", "tell {} to come back"]
     )
+
+
+def test_names_with_parts_that_are_not_kafkas_words_are_counted() -> None:
+    names = names_of("class AnswerFacts:\n    def go_on(self, what): self._returned = returned = what.turns")
+    assert names == {"AnswerFacts", "go_on", "self", "what", "_returned", "returned"}
+    assert {name for name in names if has_such_part(name)} == {"AnswerFacts", "go_on", "what"}
 
 
 def test_comments_of_other_languages_are_counted() -> None:
