@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
 from tests.support.exposition import Scraper
 from tests.support.quota_client import QuotaClient
+from tests.support.share_consumer import ShareConsumer
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
@@ -249,3 +250,61 @@ def test_a_handler_is_killed_while_clients_are_throttled(
     # 10 s' worth were used before: a lost table would allow as much at once.
     again = [client.produce(topic, number) for number, client in enumerate(clients) for _ in range(4)]
     assert max(again) >= 1000
+
+
+@pytest.fixture
+def share(broker: BrokerProcess, wire: WireClient, topic: str) -> Iterator[ShareConsumer]:
+    """Yield a share consumer, whose client id is the topic, that reads a topic from its beginning on."""
+    create_topic(wire, topic, 1)
+    [found] = ask(wire, ApiKey.METADATA, 12, {"topics": [{"name": topic}]}).topics
+    with closing(ShareConsumer(broker.port, topic, found.topic_id, [0], client_id=topic).join(topic)) as member:
+        member.fetch(max_wait_ms=0)
+        yield member
+
+
+def acquired(response: Any) -> list[int]:
+    """Return the acquired offsets in a ShareFetch response; each must be delivered for the first time."""
+    ranges = [each for part in response.responses for one in part.partitions for each in one.acquired_records]
+    assert all(each.delivery_count == 1 for each in ranges)
+    return [offset for each in ranges for offset in range(each.first_offset, each.last_offset + 1)]
+
+
+def test_e12_a_throttled_share_fetch_is_empty_and_acquires_nothing(
+    wire: WireClient, topic: str, connect: Any, share: ShareConsumer
+) -> None:
+    """E12, E16: as a Fetch; the records are delivered afterwards, for the first time."""
+    producer, count = connect(f"{topic}-other"), 20
+    assert [producer.produce(topic) for _ in range(count)] == [0] * count
+    set_quota(wire, {"client-id": topic}, consumer_byte_rate=LIMIT)
+    delivered: list[int] = []
+
+    def throttled() -> Any:
+        response = share.fetch_raw(max_bytes=100_000, max_wait_ms=0)
+        delivered.extend(acquired(response))
+        return response.throttle_time_ms and response
+
+    response = wait_until(throttled, "the client to be throttled")
+    assert (response.error_code, acquired(response)) == (0, [])
+    begun = time.monotonic()
+    delivered += acquired(share.fetch_raw(max_bytes=100_000, max_wait_ms=0))
+    assert (time.monotonic() - begun) * 1000 >= 0.9 * response.throttle_time_ms
+    set_quota(wire, {"client-id": topic}, consumer_byte_rate=None)
+    wait_until(lambda: delivered.extend(acquired(share.fetch_raw())) or len(delivered) == count, "all records")
+    assert delivered == list(range(count))
+
+
+def test_e17_share_fetches_and_acknowledgements_count_in_the_time_of_requests(
+    wire: WireClient, topic: str, connect: Any, share: ShareConsumer
+) -> None:
+    """A throttled acknowledgement is applied; its response has the time, and the connection is muted."""
+    connect(f"{topic}-other").produce(topic)
+    assert wait_until(lambda: acquired(share.fetch_raw()), "the record") == [0]
+    set_quota(wire, {"client-id": topic}, request_percentage=0.01)
+    response = wait_until(lambda: (got := share.fetch_raw(max_wait_ms=0)).throttle_time_ms and got, "a throttle time")
+    assert (response.error_code, acquired(response)) == (0, [])
+    done = share.acknowledge_raw([(0, 0, 0, [1])])
+    assert (done.error_code, done.responses[0].partitions[0].error_code) == (0, 0)
+    assert done.throttle_time_ms > 0
+    begun = time.monotonic()
+    share.fetch_raw(max_wait_ms=0)
+    assert (time.monotonic() - begun) * 1000 >= 0.9 * done.throttle_time_ms

@@ -11,7 +11,7 @@ import shutil
 import signal
 import struct
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,15 @@ import pytest
 
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.runtime.run_dir import read as run_dir_record
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
+from tests.support.described_requests import ask as described
 from tests.support.exposition import Exposition
 from tests.support.failing_disk import FailingDisk
 from tests.support.record_batches import record_batch
+from tests.support.share_consumer import ShareConsumer
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import (
     PRODUCE,
@@ -359,3 +362,32 @@ def test_nobody_hears_that_nothing_is_committed_where_the_disk_is_full(disk, bro
         assert (NOT_COORDINATOR, NOT_COORDINATOR, -1) in heard
         disk.mend()
         wait_until(lambda: committed(client, topic) == (0, 0, 5), "what was committed")
+
+
+def test_acknowledgements_on_a_full_disk_are_rejected_and_earlier_ones_stay(
+    disk: FailingDisk, broker: BrokerProcess, topic: str
+) -> None:
+    """A rejected acceptance has not happened; an earlier one is stored, and its record does not come again."""
+    with WireClient(broker.port) as client, ExitStack() as stack:
+        create_topic(client, topic, 1)
+        [found] = described(client, ApiKey.METADATA, 12, {"topics": [{"name": topic}]}).topics
+        first = stack.enter_context(closing(ShareConsumer(broker.port, topic, found.topic_id, [0]))).join(topic)
+        first.fetch(max_wait_ms=0)
+        assert produce(client, topic, 0, record_batch([b"%d" % number for number in range(4)])).error_code == 0
+        assert wait_until(lambda: 0 in (got := first.fetch()) and got[0].acquired, "records") == [(0, 3, 1)]
+        assert first.acknowledge([(0, 0, 0, [1])]) == {0: 0}
+        disk.fill("__share_group_state")
+        rejected = first.acknowledge_raw([(0, 1, 1, [1])])
+        assert (rejected.error_code, rejected.responses) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ())
+        disk.mend()
+
+        def redelivered() -> list[tuple[int, int]]:
+            """Accept the records of a new session; return them once this succeeds."""
+            with closing(ShareConsumer(broker.port, topic, found.topic_id, [0])) as member:
+                response = member.fetch_raw()
+                parts = [part for each in response.responses for part in each.partitions]
+                ranges = [(each.first_offset, each.last_offset) for part in parts for each in part.acquired_records]
+                accepted = member.acknowledge_raw([(0, *each, [1]) for each in ranges])
+                return [] if response.error_code or accepted.error_code else ranges
+
+        assert wait_until(redelivered, "the group to be served again") == [(1, 3)]

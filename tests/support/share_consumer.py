@@ -24,8 +24,16 @@ class Got(NamedTuple):
 class ShareConsumer:
     """A member of a share group on a connection of its own."""
 
-    def __init__(self, port: int, group: str, topic_id: bytes, partitions: Sequence[int], member: str = "") -> None:
-        self.client = WireClient(port)
+    def __init__(
+        self,
+        port: int,
+        group: str,
+        topic_id: bytes,
+        partitions: Sequence[int],
+        member: str = "",
+        client_id: str = "share",
+    ) -> None:
+        self.client, self.client_id = WireClient(port), client_id
         self.group, self.member = group, member or str(uuid.uuid4())
         self.topic_id, self.partitions = topic_id, partitions
         self.epoch = 0
@@ -70,6 +78,12 @@ class ShareConsumer:
 
     def acknowledge(self, acknowledge: Iterable[tuple[int, int, int, Sequence[int]]], **fields: Any) -> dict[int, int]:
         """Acknowledge by ShareAcknowledge; return the error code of each partition."""
+        response = self.acknowledge_raw(acknowledge, **fields)
+        assert response.error_code == 0, response.error_code
+        return {part.partition_index: part.error_code for topic in response.responses for part in topic.partitions}
+
+    def acknowledge_raw(self, acknowledge: Iterable[tuple[int, int, int, Sequence[int]]], **fields: Any) -> Any:
+        """Return the whole response; the epoch rises unless it has an error."""
         body = {
             "group_id": self.group,
             "member_id": self.member,
@@ -78,9 +92,8 @@ class ShareConsumer:
             **fields,
         }
         response = self.call(ApiKey.SHARE_ACKNOWLEDGE, body)
-        assert response.error_code == 0, response.error_code
-        self.epoch += 1
-        return {part.partition_index: part.error_code for topic in response.responses for part in topic.partitions}
+        self.epoch += not response.error_code
+        return response
 
     def join(self, topic: str) -> ShareConsumer:
         """Join the group and return when a partition is assigned: then all have state to fetch with."""
@@ -105,7 +118,7 @@ class ShareConsumer:
 
     def call(self, key: ApiKey, body: dict[str, Any], version: int = 2) -> Any:
         """Send one request and return the response."""
-        self.client.send(codec.encode_request(key, version, 7, "share", body))
+        self.client.send(codec.encode_request(key, version, 7, self.client_id, body))
         frame = self.client.receive_frame()
         return codec.decode_response(key, version, frame, 0, len(frame))
 
