@@ -23,9 +23,8 @@ GO_GATES = ("TestGroupETL", "TestTxnEtl")
 GO_RECORDS = 20_000
 # A member that has left is back after a kill, for the length of its session: 20 s here. Two handlers die in turns.
 GO_KILL_SECONDS = 12
-# Tests that need no broker, or another one than this: share groups are not served; those of SCRAM are run by
-# tests/compat/test_sasl.py.
-GO_OTHERS_SKIPPED = "^(TestGroupETL|TestTxnEtl|TestShare.*|TestSCRAM.*)$"
+# Those of SCRAM are run by tests/compat/test_sasl.py.
+GO_OTHERS_SKIPPED = "^(TestGroupETL|TestTxnEtl|TestSCRAM.*)$"
 
 
 @dataclass(frozen=True)

