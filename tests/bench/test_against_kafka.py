@@ -54,7 +54,7 @@ def test_a_case_that_there_is_not(tmp_path: Path) -> None:
         (["--turns", "0"], "at least one turn"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(tmp_path: Path, arguments: list[str], complaint: str) -> None:
+def test_options_that_mean_nothing_are_rejected(tmp_path: Path, arguments: list[str], complaint: str) -> None:
     done = bench(tmp_path, *arguments)
     assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
 

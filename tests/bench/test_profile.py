@@ -41,7 +41,7 @@ def test_what_a_job_has_left_is_found_below_its_directory(tmp_path: Path) -> Non
         ({"a": 1}, "no rows of a profile"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, row: dict[str, object], complaint: str) -> None:
+def test_other_files_are_rejected(tmp_path: Path, row: dict[str, object], complaint: str) -> None:
     with pytest.raises(RotundaError, match=complaint):
         read(write(tmp_path / "profile.parquet", [row]))
 

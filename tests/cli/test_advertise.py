@@ -43,7 +43,7 @@ def test_c18_what_it_sets(texts: list[str], listeners: list[Listener], set_to: s
         ),
     ],
 )
-def test_what_it_refuses(texts: list[str], complaint: str) -> None:
+def test_what_it_rejects(texts: list[str], complaint: str) -> None:
     with pytest.raises(UsageError) as caught:
         advertised_listeners(texts, TWO)
     assert complaint in str(caught.value)
@@ -91,6 +91,6 @@ def test_commands_on_this_machine_reach_a_broker_whose_clients_are_sent_elsewher
         (("--listen", "0.0.0.0:0", "--advertise", "kafka.example"), "allow it with insecure.listen=true"),
     ],
 )
-def test_a_start_that_it_refuses(flags: tuple[str, ...], complaint: str) -> None:
+def test_a_start_that_it_rejects(flags: tuple[str, ...], complaint: str) -> None:
     done = command("check-config", *flags)
     assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr

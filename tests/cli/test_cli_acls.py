@@ -82,7 +82,7 @@ def test_what_makes_no_sense_is_bad_usage(guarded: BrokerProcess, arguments: tup
     assert complaint in done.stderr
 
 
-def test_what_kafka_refuses_is_said_by_its_name(guarded: BrokerProcess) -> None:
+def test_what_kafka_rejects_is_said_by_its_name(guarded: BrokerProcess) -> None:
     done = guarded.command("acl", "add", "--allow-principal", "alice", "--topic", "t")
     assert done.returncode == 1
     assert "INVALID_REQUEST" in done.stderr

@@ -88,7 +88,7 @@ def test_levels_of_loggers(broker: BrokerProcess) -> None:
         (["list", "--topic", "nowhere"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
     ],
 )
-def test_what_is_refused_changes_nothing(broker: BrokerProcess, arguments: list[str], code: int, message: str) -> None:
+def test_what_is_rejected_changes_nothing(broker: BrokerProcess, arguments: list[str], code: int, message: str) -> None:
     exit_code, text = refusal(broker, *arguments)
     assert exit_code == code
     assert message in text

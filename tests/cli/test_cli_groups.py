@@ -132,7 +132,7 @@ def test_filters_that_a_broker_is_too_old_for_are_said_so(fake: FakeBroker, run:
         ("reset-offsets", "g", "--all-topics", "--to-latest", "--execute", "--dry-run"),
     ],
 )
-def test_the_parser_refuses(run: Run, arguments: tuple[str, ...]) -> None:
+def test_the_parser_rejects(run: Run, arguments: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as ended:
         run(*arguments)
     assert ended.value.code == 2
@@ -338,7 +338,7 @@ def test_a_group_that_does_not_exist_yet_may_be_given_offsets(fake: FakeBroker, 
         (("empty", "--topic", ":1"), 2, "--topic :1: expected"),
     ],
 )
-def test_what_a_reset_refuses(run: Run, arguments: tuple[str, ...], code: int, complaint: str) -> None:
+def test_what_a_reset_rejects(run: Run, arguments: tuple[str, ...], code: int, complaint: str) -> None:
     done = run("reset-offsets", *arguments, "--to-latest", "--execute")
     assert (done.code, done.out) == (code, "")
     assert complaint in done.err
@@ -366,7 +366,7 @@ def test_goals_that_make_no_sense(run: Run, goal: tuple[str, ...], code: int) ->
     assert done.err.startswith("rotunda: cannot shift orders-1" if code == 1 else f"rotunda: {option} {value}: ")
 
 
-def test_a_partition_that_is_refused_is_named(fake: FakeBroker, run: Run) -> None:
+def test_a_partition_that_is_rejected_is_named(fake: FakeBroker, run: Run) -> None:
     codes = {"orders": ErrorCode.UNKNOWN_MEMBER_ID}
     fake.answers[ApiKey.OFFSET_COMMIT] = [
         {

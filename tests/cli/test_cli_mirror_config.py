@@ -51,7 +51,7 @@ def test_passwords_stay_in_the_files_that_have_them(capsys: pytest.CaptureFixtur
         ),
     ],
 )
-def test_what_it_refuses(
+def test_what_it_rejects(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
     file = tmp_path / "client.properties"

@@ -169,7 +169,7 @@ def test_an_interrupted_transaction_is_aborted(broker: BrokerProcess, topic: str
     assert consumed(broker.bootstrap, topic) == b"kept\n"
 
 
-def test_a_record_that_is_refused_is_named(broker: BrokerProcess, topic: str) -> None:
+def test_a_record_that_is_rejected_is_named(broker: BrokerProcess, topic: str) -> None:
     data = b"first\n" + b"x" * 1_500_000 + b"\nthird\n"
     done = rotunda(broker.bootstrap, "produce", topic, data=data)
     assert (done.code, done.out) == (1, b"")

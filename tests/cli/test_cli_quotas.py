@@ -64,7 +64,7 @@ def test_who_is_throttled_is_shown(broker: BrokerProcess, topic: str) -> None:
     quota(broker, "delete", "--client-id", topic)
 
 
-def test_what_makes_no_sense_is_refused_with_the_reason(broker: BrokerProcess) -> None:
+def test_what_makes_no_sense_is_rejected_with_the_reason(broker: BrokerProcess) -> None:
     def refusal(*arguments: str) -> tuple[int, str]:
         done = broker.command("quota", *arguments)
         return done.returncode, done.stderr

@@ -136,7 +136,7 @@ def test_nothing_is_replaced_and_what_is_missing_is_made(tmp_path: Path) -> None
     handshake(directory, "localhost", directory / "client-alice.pem")
 
 
-def test_what_cannot_be_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_what_cannot_be_is_rejected_with_the_remedy(tmp_path: Path) -> None:
     for arguments in (("--host", "a b"), ("--host", "kafka.example:9092"), ("--host", ""), ("--client", "../alice")):
         done = command("tls", "init", "--dir", str(tmp_path / "tls"), *arguments)
         assert done.returncode == 2, arguments

@@ -155,7 +155,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict
         return dict(answers(theirs.port, prepared(theirs.port))), ours
 
 
-def test_answers_are_those_of_kafka(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def test_responses_are_those_of_kafka(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
     theirs, ours = both
     assert theirs.keys() == ours.keys()
     different = {name: "; ".join(matrix.differences(theirs[name], ours[name])) for name in theirs}

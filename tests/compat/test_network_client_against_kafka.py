@@ -61,7 +61,7 @@ def test_g28_kafka_lets_the_client_in(apache_kafka: SharedKafka, protocol: str, 
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_g28_kafka_refuses_and_the_client_says_why(apache_kafka: SharedKafka, mechanism: str, tmp_path: Path) -> None:
+def test_g28_kafka_rejects_and_the_client_says_why(apache_kafka: SharedKafka, mechanism: str, tmp_path: Path) -> None:
     with (
         LiveClient(properties(apache_kafka, "SASL_SSL", mechanism, tmp_path, "wrong")) as client,
         pytest.raises(SaslAuthenticationFailed),

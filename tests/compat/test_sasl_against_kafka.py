@@ -156,7 +156,7 @@ def transcript(addresses: Addresses, listener: int, exchange: Exchange) -> list[
         return one.lines
 
 
-def test_h08_h09_b25_both_answer_alike(both: tuple[Addresses, Addresses]) -> None:
+def test_h08_h09_b25_both_response_alike(both: tuple[Addresses, Addresses]) -> None:
     ours, kafkas = both
     for addresses in both:
         make_carol(addresses[PLAIN])

@@ -42,7 +42,7 @@ def java(secured: SecuredBroker, tool: str, *arguments: str, shows: bool = True)
     return subprocess.run(command, capture_output=True, text=True, timeout=deadline_s(60), check=False)
 
 
-def test_h07_java_writes_and_reads_with_a_certificate_and_is_refused_without(secured: SecuredBroker) -> None:
+def test_h07_java_writes_and_reads_with_a_certificate_and_is_rejected_without(secured: SecuredBroker) -> None:
     count = str(RECORDS)
     created = java(secured, "TopicCommand", "--create", "--topic", "java", "--partitions", "2")
     assert created.returncode == 0, created.stderr

@@ -85,7 +85,7 @@ def test_environment_of_kafkas_images_is_read_and_ours_wins() -> None:
     assert load(None, {}, both).num_partitions == 3
 
 
-def test_unknown_names_are_refused_with_the_closest_one(tmp_path: Path) -> None:
+def test_unknown_names_are_rejected_with_the_closest_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"flag --set num.partition: .*did you mean num.partitions\?"):
         load(None, {"num.partition": "1"}, {})
     with pytest.raises(ConfigError, match=r"environment ROTUNDA_NUM_PARTITION: .*did you mean num.partitions"):
@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
         ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "must have a different name"),
     ],
 )
-def test_listeners_that_are_refused(sets: dict[str, str], complaint: str) -> None:
+def test_listeners_that_are_rejected(sets: dict[str, str], complaint: str) -> None:
     """`H04`, `C18`: rules of listeners and advertised listeners."""
     with pytest.raises(ConfigError, match=complaint):
         load(None, sets, {})
@@ -350,7 +350,7 @@ def test_what_kafka_says_of_one_node_is_accepted_and_more_is_not() -> None:
         ({"nonsense": "1"}, "unknown setting nonsense"),
     ],
 )
-def test_dynamic_values_that_are_refused(overrides: dict[str, str], complaint: str) -> None:
+def test_dynamic_values_that_are_rejected(overrides: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         load(None, {}, {}).with_dynamic(overrides)
 

@@ -109,7 +109,7 @@ def test_no_secret_of_a_listener_is_shown() -> None:
     assert shown({name: "sesame", "max.connections": "5"}) == {name: "(hidden)", "max.connections": "5"}
 
 
-def test_each_setting_of_kafka_is_served_kept_or_refused() -> None:
+def test_each_setting_of_kafka_is_served_kept_or_rejected() -> None:
     """A setting that is newly served is removed from the tables of `broker.config.kafka`."""
     validated = {name for name in kafka_settings() if name in REJECTED or without_meaning(name)}
     assert validated | BROKER_KEYS.keys() >= kafka_settings().keys()
@@ -182,7 +182,7 @@ def test_what_has_no_meaning_changes_while_it_runs_as_in_kafka() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REJECTED))
-def test_what_would_silently_not_be_done_is_refused_with_the_reason(name: str) -> None:
+def test_what_would_silently_not_be_done_is_rejected_with_the_reason(name: str) -> None:
     key = kept_key(name)
     assert key is not None
     default = render(key.default) or ""
@@ -220,7 +220,7 @@ def test_values_without_meaning_still_have_a_type() -> None:
         ({"controller.quorum.bootstrap.servers": "a:1,b:1"}, "cannot join another controller"),
     ],
 )
-def test_what_asks_for_more_nodes_is_refused(settings: dict[str, str], complaint: str) -> None:
+def test_what_asks_for_more_nodes_is_rejected(settings: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         load(None, settings, {})
 

@@ -63,7 +63,7 @@ def test_passwords_of_listeners_are_shown_nowhere() -> None:
         ({"listener.name.other.sasl.enabled.mechanisms": "PLAIN"}, "unknown listener other; known: "),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_remedy(sets: dict[str, str], says: str) -> None:
+def test_what_cannot_work_is_rejected_with_the_remedy(sets: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as refusal:
         load(None, SCRAM | sets, {})
     assert "sesame" not in str(refusal.value)

@@ -172,7 +172,7 @@ def test_what_follows_from_a_topics_settings() -> None:
         ),
     ],
 )
-def test_values_are_refused_in_kafkas_words(overrides: dict[str, str | None], message: str) -> None:
+def test_values_are_rejected_in_kafkas_words(overrides: dict[str, str | None], message: str) -> None:
     with pytest.raises(ApiError) as caught:
         validate_topic_configs(overrides, BROKER)
     assert (caught.value.code, caught.value.message) == (40, message)

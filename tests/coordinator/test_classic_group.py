@@ -141,7 +141,7 @@ def test_who_does_not_join_again_in_time_is_left_out_and_another_leads(coordinat
     assert join(coordinator, leader)[0].error_code == UNKNOWN_MEMBER_ID
 
 
-def test_a_join_that_is_sent_again_answers_the_earlier_one(coordinator: Coordinator) -> None:
+def test_a_join_that_is_sent_again_responses_the_earlier_one(coordinator: Coordinator) -> None:
     """After the loss of its connection a member repeats its request; the earlier request must not hang."""
     leader, follower = stable_group(coordinator)
     first = join(coordinator, leader)
@@ -151,7 +151,7 @@ def test_a_join_that_is_sent_again_answers_the_earlier_one(coordinator: Coordina
     assert again[0].error_code == other[0].error_code == 0
 
 
-def test_an_answer_that_was_lost_is_given_again_without_another_rebalance(coordinator: Coordinator) -> None:
+def test_an_response_that_was_lost_is_given_again_without_another_rebalance(coordinator: Coordinator) -> None:
     """Users row 7: no extra rebalance."""
     leader, follower = stable_group(coordinator)
     join(coordinator, leader)

@@ -53,7 +53,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_member_for_which_there_is_no_room_is_refused(bench: Bench, caplog: pytest.LogCaptureFixture):
+def test_a_member_for_which_there_is_no_room_is_rejected(bench: Bench, caplog: pytest.LogCaptureFixture):
     codes = [bench.join(f"group-{number}", 300_000).error_code for number in range(6)]
     assert codes == [0, 0, 0, *[int(ErrorCode.GROUP_MAX_SIZE_REACHED)] * 3]
     assert bench.memory.rejections == 3
@@ -83,7 +83,7 @@ def test_a_member_that_joins_again_takes_no_more_than_before(bench: Bench):
     assert bench.join("group", 3 * MB, member_id).error_code == int(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
-def test_requests_that_are_refused_for_something_else_take_nothing(bench: Bench):
+def test_requests_that_are_rejected_for_something_else_take_nothing(bench: Bench):
     bench.join("group", 100)
     before = bench.memory.used_bytes
     assert bench.join("group", 900_000, "nobody").error_code == int(ErrorCode.UNKNOWN_MEMBER_ID)

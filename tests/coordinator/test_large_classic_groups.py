@@ -74,7 +74,7 @@ def test_one_that_goes_meanwhile_is_told_and_learns_it_afterwards(coordinator: C
     assert {heartbeat(coordinator, each, 1) for each in others} == {ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-def test_one_that_joins_again_meanwhile_has_both_answers(coordinator: Coordinator) -> None:
+def test_one_that_joins_again_meanwhile_has_both_responses(coordinator: Coordinator) -> None:
     answers = joining(coordinator)
     late = list(answers)[-1]
     again = join(coordinator, late, (("range", b"other"),))
@@ -86,7 +86,7 @@ def test_one_that_joins_again_meanwhile_has_both_answers(coordinator: Coordinato
 
 
 @pytest.mark.parametrize("syncs", [False, True])
-def test_nobody_is_taken_for_dead_who_waits_for_an_answer(coordinator: Coordinator, syncs: bool) -> None:
+def test_nobody_is_taken_for_dead_who_waits_for_an_response(coordinator: Coordinator, syncs: bool) -> None:
     """All sessions start with the first response, after any wait."""
     answers = joining(coordinator)
     if syncs:

@@ -124,7 +124,7 @@ def test_an_older_state_epoch_is_fenced_and_a_newer_one_discards_the_state() -> 
     "batch", [StateBatch(5, 4, 2, 1), StateBatch(-2, 4, 2, 1), StateBatch(4, 4, 1, 1), StateBatch(4, 4, 7, 1)]
 )
 @pytest.mark.parametrize("is_snapshot", [True, False])
-def test_an_impossible_record_is_refused_and_changes_nothing(batch: StateBatch, *, is_snapshot: bool) -> None:
+def test_an_impossible_record_is_rejected_and_changes_nothing(batch: StateBatch, *, is_snapshot: bool) -> None:
     store = Store()
     store.initialize("g", PLACES[:1])
     before = content(store.shard)

@@ -73,7 +73,7 @@ def test_the_syntax_is_that_of_re2(pattern: str, matching: str, other: str) -> N
         *("([ab]?){1000}", r"\pL{4}", ".{300}"),
     ],
 )
-def test_what_re2_refuses_is_refused(pattern: str) -> None:
+def test_what_re2_rejects_is_rejected(pattern: str) -> None:
     with pytest.raises(InvalidPatternError):
         TopicRegex(pattern)
 
@@ -120,7 +120,7 @@ def test_a_text_that_takes_too_long_is_not_matched() -> None:
             finished(regex.matching([text], str))
 
 
-def test_garbage_is_either_a_pattern_or_refused() -> None:
+def test_garbage_is_either_a_pattern_or_rejected() -> None:
     chance = random.Random(SEED)
     for _ in range(5000):
         text = "".join(chance.choice("()[]{}*+?|\\^$.-,:<>P=!aQE1" + string.printable[:20]) for _ in range(12))

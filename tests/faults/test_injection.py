@@ -114,7 +114,7 @@ def test_a_delay_holds_up_nobody_else_and_outlives_the_handlers(broker: RotundaB
     assert sum(ends(broker)) - sum(before) == PARTITIONS + 1
 
 
-def test_a_broker_that_stops_holds_no_answer_back(tmp_path: Path) -> None:
+def test_a_broker_that_stops_holds_no_response_back(tmp_path: Path) -> None:
     """A broker with a data directory to keep: the processes of another are killed."""
     with RotundaBroker(keep=tmp_path) as broker:
         broker.create_topic(TOPIC)
@@ -134,7 +134,7 @@ def test_a_replaced_handler_has_the_faults_of_its_predecessor(broker: RotundaBro
     assert {error(answer) for answer in answers} == {6}
 
 
-def test_an_answer_is_lost_after_the_work_and_a_request_before_it(broker: RotundaBroker) -> None:
+def test_an_response_is_lost_after_the_work_and_a_request_before_it(broker: RotundaBroker) -> None:
     for when, written in (("before", 0), ("after", 1)):
         for acks in (-1, 0):
             before = ends(broker)[0]
@@ -145,7 +145,7 @@ def test_an_answer_is_lost_after_the_work_and_a_request_before_it(broker: Rotund
             assert (fault.count, ends(broker)[0] - before) == (1, written), (when, acks)
 
 
-def test_earlier_answers_leave_before_a_connection_is_cut(broker: RotundaBroker, wire: WireClient) -> None:
+def test_earlier_responses_leave_before_a_connection_is_cut(broker: RotundaBroker, wire: WireClient) -> None:
     with broker.disconnect("Heartbeat"):
         for partition in range(3):
             send_request(wire, ApiKey.PRODUCE, PRODUCE_VERSION, produce(partition))
@@ -178,7 +178,7 @@ def test_locks_of_a_share_group_run_out_at_its_next_fetch_and_no_later(broker: R
         assert [each.acknowledge(accept) for each in (quick, other)] == [{0: 0}, {0: 0}]
 
 
-def test_throttle_times_are_given_with_every_answer_of_the_client(broker: RotundaBroker, wire: WireClient) -> None:
+def test_throttle_times_are_given_with_every_response_of_the_client(broker: RotundaBroker, wire: WireClient) -> None:
     with broker.throttle(client="test", ms=7) as fault:
         answer = ask(wire, ApiKey.PRODUCE, PRODUCE_VERSION, produce(0))
         assert answer.throttle_time_ms == 7

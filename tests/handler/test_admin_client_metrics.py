@@ -118,7 +118,7 @@ def test_alter_configs_replaces_a_subscription(cluster: AdminCluster) -> None:
         ((MATCH, SET, "=a"), INVALID_CONFIG, "Illegal client matching pattern: =a"),
     ],
 )
-def test_what_kafka_refuses_is_refused(cluster: AdminCluster, change: Any, error: int, says: str) -> None:
+def test_what_kafka_rejects_is_rejected(cluster: AdminCluster, change: Any, error: int, says: str) -> None:
     code, message = alter(cluster, change)
     assert code == error
     assert says in str(message)

@@ -97,7 +97,7 @@ def test_authorized_operations_are_told_when_asked_for(cluster: AdminCluster) ->
     assert asked.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
 
 
-def test_a_missing_topic_is_created_while_the_answer_waits(cluster: AdminCluster) -> None:
+def test_a_missing_topic_is_created_while_the_response_waits(cluster: AdminCluster) -> None:
     cluster.create("a.b")
     handler = cluster.handlers[0]
     asked = cluster.asked(ApiKey.METADATA, 12, cache=handler)
@@ -351,7 +351,7 @@ def test_topic_partitions_are_told_page_by_page(cluster: AdminCluster, limit: in
     assert told == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0), ("c", 1)]
 
 
-def test_topic_partitions_from_before_the_first_are_refused(cluster: AdminCluster) -> None:
+def test_topic_partitions_from_before_the_first_are_rejected(cluster: AdminCluster) -> None:
     """As in Kafka each requested topic has the error: the response has no other field for it."""
     cluster.create("known")
     told, cursor = page(cluster, ["known", "unknown"], 100, ("known", -5))

@@ -116,7 +116,7 @@ def test_the_error_message_of_a_success_is_empty(cluster: AdminCluster, version:
         (99, "x", 42),
     ],
 )
-def test_unknown_resources_are_refused(cluster: AdminCluster, resource_type: int, name: str, error: int) -> None:
+def test_unknown_resources_are_rejected(cluster: AdminCluster, resource_type: int, name: str, error: int) -> None:
     result = describe(cluster, resource_type, name)
     assert (result.error_code, result.configs) == (error, ())
     assert result.error_message
@@ -155,7 +155,7 @@ def test_lists_grow_from_what_is_inherited(cluster: AdminCluster) -> None:
         ("bad name", [("retention.ms", SET, "1")], 17, "Topic name is invalid"),
     ],
 )
-def test_bad_changes_are_refused_and_change_nothing(
+def test_bad_changes_are_rejected_and_change_nothing(
     cluster: AdminCluster, name: str, changes: Any, error: int, message: str
 ) -> None:
     version_before = cluster.controller.version
@@ -269,7 +269,7 @@ def test_broker_settings_change_while_it_runs(cluster: AdminCluster) -> None:
         ("one", ("message.max.bytes", SET, "5"), 42),
     ],
 )
-def test_bad_broker_changes_are_refused(
+def test_bad_broker_changes_are_rejected(
     cluster: AdminCluster, name: str, change: tuple[str, int, str | None], error: int
 ) -> None:
     code, text = alter(cluster, BROKER, name, change)
@@ -320,7 +320,7 @@ def test_settings_of_tls_and_sasl_are_kept_for_one_broker(cluster: AdminCluster)
         ),
     ],
 )
-def test_settings_of_tls_and_sasl_that_are_refused(
+def test_settings_of_tls_and_sasl_that_are_rejected(
     cluster: AdminCluster, name: str, key: str, value: str, message: str
 ) -> None:
     code, text = alter(cluster, BROKER, name, (key, SET, value))
@@ -349,7 +349,7 @@ def test_other_resource_types_cannot_be_altered(cluster: AdminCluster) -> None:
         ("", ("root", SET, "INFO"), 42, "Node id must be an integer"),
     ],
 )
-def test_levels_that_are_refused(cluster: AdminCluster, name: str, change: Any, error: int, message: str) -> None:
+def test_levels_that_are_rejected(cluster: AdminCluster, name: str, change: Any, error: int, message: str) -> None:
     """KIP-412, with the errors of Kafka's RuntimeLoggerManager."""
     code, text = alter(cluster, BROKER_LOGGER, name, ("rotunda.broker.handler", SET, "ERROR"), change)
     assert code == error

@@ -66,7 +66,7 @@ def test_a_feature_goes_down_and_up_and_every_process_knows(cluster: AdminCluste
         ("no.such.feature", 0, SAFE, "does not support this feature"),
     ],
 )
-def test_an_update_that_kafka_refuses_is_refused_and_changes_nothing(
+def test_an_update_that_kafka_rejects_is_rejected_and_changes_nothing(
     cluster: AdminCluster, version: int, name: str, level: int, kind: int, says: str
 ) -> None:
     """Spec I, row 57: an unknown feature is error 95."""
@@ -82,12 +82,12 @@ def test_an_update_that_kafka_refuses_is_refused_and_changes_nothing(
     ("level", "kind", "says"),
     [(1, 9, "does not support the given upgrade type 9"), (2, 0, "upgrade type 0")],
 )
-def test_unknown_upgrade_types_are_refused(cluster: AdminCluster, level: int, kind: int, says: str) -> None:
+def test_unknown_upgrade_types_are_rejected(cluster: AdminCluster, level: int, kind: int, says: str) -> None:
     response = update(cluster, ("transaction.version", level, kind))
     assert (response.error_code, says in response.error_message) == (95, True)
 
 
-def test_a_downgrade_to_a_newer_version_is_refused(cluster: AdminCluster) -> None:
+def test_a_downgrade_to_a_newer_version_is_rejected(cluster: AdminCluster) -> None:
     update(cluster, ("transaction.version", 0, UNSAFE))
     response = update(cluster, ("transaction.version", 2, SAFE))
     assert (response.error_code, "to a newer version" in response.error_message) == (95, True)

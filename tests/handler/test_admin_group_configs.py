@@ -159,7 +159,7 @@ def test_groups_with_settings_are_listed(cluster: AdminCluster) -> None:
         ((SESSION, SET, None), INVALID_REQUEST, "Null value not supported"),
     ],
 )
-def test_what_kafka_refuses_is_refused(cluster: AdminCluster, change: Any, error: int, says: str) -> None:
+def test_what_kafka_rejects_is_rejected(cluster: AdminCluster, change: Any, error: int, says: str) -> None:
     code, message = alter(cluster, change)
     assert code == error
     assert says in str(message)

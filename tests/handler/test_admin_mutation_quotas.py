@@ -44,7 +44,7 @@ def create(cluster: AdminCluster, version: int, *topics: tuple[str, int]) -> tup
     return outcome(response, response.topics)
 
 
-def test_e15_a_strict_quota_refuses_topic_by_topic_while_below_empty(limited: AdminCluster) -> None:
+def test_e15_a_strict_quota_rejects_topic_by_topic_while_below_empty(limited: AdminCluster) -> None:
     """E15: a burst of 11 admits 16 partitions; then 5 are missing, which takes 5 s."""
     assert create(limited, 7, ("a", 16)) == (0, [0])
     assert create(limited, 7, ("b", 1), ("c", 1)) == (5000, [EXCEEDED, EXCEEDED])
@@ -58,7 +58,7 @@ def test_e15_older_versions_are_let_through_and_throttled(limited: AdminCluster)
     assert create(limited, 5, ("b", 5)) == (10_000, [0])
 
 
-def test_e15_what_is_refused_for_something_else_costs_nothing(limited: AdminCluster) -> None:
+def test_e15_what_is_rejected_for_something_else_costs_nothing(limited: AdminCluster) -> None:
     assert create(limited, 7, ("a", 10)) == (0, [0])
     assert create(limited, 7, ("a", 10), ("b", 1)) == (0, [int(ErrorCode.TOPIC_ALREADY_EXISTS), 0])
     assert create(limited, 7, ("c", 1)) == (0, [0])

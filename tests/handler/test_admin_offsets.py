@@ -185,7 +185,7 @@ def test_offsets_by_time_in_a_real_log(cluster: AdminCluster, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("timestamp", [-7, -(2**63)])
-def test_other_negative_timestamps_are_refused(cluster: AdminCluster, timestamp: int) -> None:
+def test_other_negative_timestamps_are_rejected(cluster: AdminCluster, timestamp: int) -> None:
     assert offsets(cluster, at(timestamp)) == [(ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)]
 
 
@@ -271,7 +271,7 @@ def told(cluster: AdminCluster, version: int, answer: Any) -> list[tuple[str, in
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_are_deleted_by_the_owners_and_the_answer_waits(cluster: AdminCluster, version: int) -> None:
+def test_records_are_deleted_by_the_owners_and_the_response_waits(cluster: AdminCluster, version: int) -> None:
     first, second = (cluster.partition("orders", index).row for index in range(2))
     cluster.owner_answers[first] = (0, START_OFFSET.pack(6))
     answer = delete_records(cluster, version, ("orders", [(0, 6), (1, -1)]), ("nowhere", [(0, 0)]))
@@ -299,7 +299,7 @@ def test_a_timeout_of_0_gives_up_no_owner(cluster: AdminCluster) -> None:
     assert answer.timeout_ms == 5_000
 
 
-def test_an_answer_that_is_complete_does_not_wait(cluster: AdminCluster) -> None:
+def test_an_response_that_is_complete_does_not_wait(cluster: AdminCluster) -> None:
     cluster.owner_answers[cluster.partition("orders").row] = (0, START_OFFSET.pack(4))
     assert told(cluster, 2, delete_records(cluster, 2, ("orders", [(0, 4)]))) == [("orders", 0, 0, 4)]
 

@@ -78,7 +78,7 @@ def test_a_partition_that_is_about_to_be_opened_is_waited_for(cluster: AdminClus
     assert list(finished(answer.retry(False))["replica_election_results"]) == []
 
 
-def test_an_unknown_kind_of_election_is_refused(cluster: AdminCluster) -> None:
+def test_an_unknown_kind_of_election_is_rejected(cluster: AdminCluster) -> None:
     assert elect(cluster, {"orders": [0]}, kind=5) == (42, {("orders", 0): 42})
     assert elect(cluster, None, kind=5) == (42, {})
 
@@ -223,7 +223,7 @@ def test_resources_with_settings_are_listed(cluster: AdminCluster, version: int,
     assert [(getattr(each, "resource_type", 16), each.resource_name) for each in response.config_resources] == listed
 
 
-def test_an_unknown_type_of_resource_is_refused(cluster: AdminCluster) -> None:
+def test_an_unknown_type_of_resource_is_rejected(cluster: AdminCluster) -> None:
     key = ApiKey.LIST_CONFIG_RESOURCES
     response = cluster.call(handle_list_config_resources, key, 1, {"resource_types": [2, 77]})
     assert (response.error_code, response.config_resources) == (35, ())

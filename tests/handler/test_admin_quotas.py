@@ -134,7 +134,7 @@ def test_a_filter_describes_what_it_matches(filled: AdminCluster, matches: Any, 
         ([("ip", DEFAULT, None), ("user", DEFAULT, None)], 42, "IP filter component"),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_refused(cluster: AdminCluster, matches: Any, error: int, says: str) -> None:
+def test_a_filter_that_makes_no_sense_is_rejected(cluster: AdminCluster, matches: Any, error: int, says: str) -> None:
     code, message = describe(cluster, *matches)
     assert code == error
     assert says in message
@@ -159,7 +159,7 @@ def test_a_filter_that_makes_no_sense_is_refused(cluster: AdminCluster, matches:
         ({"ip": None}, {"connection_creation_rate": 3e9}, "too large for an INT"),
     ],
 )
-def test_quotas_that_kafka_refuses_are_refused(cluster: AdminCluster, entity: Any, quotas: Any, says: str) -> None:
+def test_quotas_that_kafka_rejects_are_rejected(cluster: AdminCluster, entity: Any, quotas: Any, says: str) -> None:
     code, message = alter(cluster, entity, quotas)
     assert code == ErrorCode.INVALID_REQUEST
     assert says in message
@@ -196,7 +196,7 @@ def test_many_entities_are_changed_a_few_with_one_change(cluster: AdminCluster) 
     assert len(describe(cluster)) == len(many) - 1
 
 
-def test_a_change_of_many_that_cannot_be_written_is_refused_to_each(
+def test_a_change_of_many_that_cannot_be_written_is_rejected_to_each(
     cluster: AdminCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full() -> None:

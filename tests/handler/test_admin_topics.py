@@ -97,7 +97,7 @@ def test_defaults_are_the_brokers(tmp_path: Path) -> None:
         ({"configs": [{"name": "cleanup.policy", "value": "burn"}]}, 40, "cleanup.policy"),
     ],
 )
-def test_refusals_in_kafkas_words(cluster: AdminCluster, fields: dict[str, Any], error: int, message: str) -> None:
+def test_rejections_in_kafkas_words(cluster: AdminCluster, fields: dict[str, Any], error: int, message: str) -> None:
     cluster.create("there")
     cluster.create("a.b")
     version_before = cluster.controller.version
@@ -132,7 +132,7 @@ def test_of_several_faults_kafkas_first_is_told(cluster: AdminCluster, fields: d
     assert topic.error_code == error
 
 
-def test_too_many_partitions_at_once_are_refused_for_all_topics(cluster: AdminCluster) -> None:
+def test_too_many_partitions_at_once_are_rejected_for_all_topics(cluster: AdminCluster) -> None:
     asked = [wanted(name, num_partitions=4_000) for name in ("a", "b", "bad name", "twice", "twice")]
     topics = create(cluster, *asked)
     assert {(topic.error_code, topic.error_message) for topic in topics.values()} == {
@@ -196,7 +196,7 @@ def test_validate_only_creates_nothing_and_takes_no_rows(cluster: AdminCluster) 
 
 
 @pytest.mark.parametrize("version", DELETE_VERSIONS)
-def test_a_deleted_topic_is_gone_before_the_answer(cluster: AdminCluster, version: int) -> None:
+def test_a_deleted_topic_is_gone_before_the_response(cluster: AdminCluster, version: int) -> None:
     """users.md row 14: delete and create take effect before the reply."""
     cluster.create("orders", 2)
     assert delete(cluster, "orders", "never", version=version)["orders"][0] == 0
@@ -206,7 +206,7 @@ def test_a_deleted_topic_is_gone_before_the_answer(cluster: AdminCluster, versio
     assert create(cluster, wanted("orders"))["orders"].error_code == 0
 
 
-def test_deletion_by_id_and_its_refusals(cluster: AdminCluster) -> None:
+def test_deletion_by_id_and_its_rejections(cluster: AdminCluster) -> None:
     first, second = cluster.create("first"), cluster.create("second")
     unknown = uuid.uuid4().bytes
 
@@ -287,7 +287,7 @@ def test_partitions_are_added(cluster: AdminCluster, version: int) -> None:
         ("nowhere", 4, None, 3, None),
     ],
 )
-def test_adding_partitions_is_refused_in_kafkas_words(
+def test_adding_partitions_is_rejected_in_kafkas_words(
     cluster: AdminCluster, name: str, count: int, assignments: Any, error: int, message: str | None
 ) -> None:
     cluster.create("growing", 3)

@@ -101,7 +101,7 @@ def test_the_second_of_its_kind_is_not_parsed_and_stands(broker: SteppedBroker, 
 
 
 @pytest.mark.parametrize("_course", range(4))
-def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, _course: int) -> None:
+def test_whatever_is_sent_both_ways_response_and_remember_alike(tmp_path: Path, _course: int) -> None:
     """The same random sequence with and without the fast path: the same responses and the same offsets."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -192,7 +192,7 @@ class Course:
         return error
 
 
-def test_another_generation_or_a_member_that_has_left_is_refused(broker: SteppedBroker, member: Member) -> None:
+def test_another_generation_or_a_member_that_has_left_is_rejected(broker: SteppedBroker, member: Member) -> None:
     for offset in (1, 2):
         assert member.commit({("topic", 0): offset}) == [0]
     before = member.generation
@@ -262,7 +262,7 @@ def test_what_must_not_wait_takes_what_waits_along(broker: SteppedBroker) -> Non
     assert error_codes(waiting) == [0]
 
 
-def test_a_frame_that_ends_anywhere_is_refused_and_not_misread(broker: SteppedBroker, member: Member) -> None:
+def test_a_frame_that_ends_anywhere_is_rejected_and_not_misread(broker: SteppedBroker, member: Member) -> None:
     member.commit({("topic", 0): 1})
     for version in (7, 9):
         values = commit_of(broker, member, version, {("topic", 0): 5})
@@ -317,7 +317,7 @@ def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) 
     assert line > 400
 
 
-def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(
+def test_a_repeated_commit_that_cannot_be_written_is_rejected_and_forgotten(
     broker: SteppedBroker, member: Member
 ) -> None:
     other = Member(broker, groups_of(broker, 0, 2)[1])

@@ -96,7 +96,7 @@ def test_errors_and_partitions_that_are_not_open_are_looked_at_again(
     assert calls[ApiKey.METADATA] == 4
 
 
-def test_software_that_is_refused_is_refused_each_time(stepped: SteppedBroker, calls: Counter[ApiKey]) -> None:
+def test_software_that_is_rejected_is_rejected_each_time(stepped: SteppedBroker, calls: Counter[ApiKey]) -> None:
     client = stepped.client()
     for name in ("bad name", "bad name", "good", "good"):
         values = {"client_software_name": name, "client_software_version": "1"}
@@ -148,7 +148,7 @@ def test_what_is_described_while_the_topics_change_is_not_given_again(
     assert len(after) > len(before.answer.payload)
 
 
-def test_long_answers_are_not_kept(
+def test_long_responses_are_not_kept(
     stepped: SteppedBroker, calls: Counter[ApiKey], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stepped.settle()
@@ -159,7 +159,7 @@ def test_long_answers_are_not_kept(
     assert calls[ApiKey.METADATA] == 2
 
 
-def test_an_answer_is_what_a_client_that_asks_for_the_first_time_gets(stepped: SteppedBroker) -> None:
+def test_an_response_is_what_a_client_that_asks_for_the_first_time_gets(stepped: SteppedBroker) -> None:
     """Topics are created, deleted, recreated and extended; a request from a new client id is not cached."""
     seed = secrets.randbits(32)
     print(f"seed {seed}")

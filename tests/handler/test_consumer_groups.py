@@ -157,7 +157,7 @@ def test_offsets_are_for_members_of_the_epoch(broker: SteppedBroker) -> None:
 
 
 @pytest.mark.parametrize("broker", [{"group.coordinator.rebalance.protocols": "classic"}], indirect=True)
-def test_without_the_protocol_it_is_refused(broker: SteppedBroker) -> None:
+def test_without_the_protocol_it_is_rejected(broker: SteppedBroker) -> None:
     assert int(heartbeat(broker, broker.client(), **joining("group", "m")).error_code) == 35
     assert int(described(broker, "group")["group"].error_code) == 35
 

@@ -107,7 +107,7 @@ def test_a_session_that_cannot_be_gone_on_with(stepped: SteppedBroker) -> None:
     assert other.fetch().error == ID_MISMATCH
 
 
-def test_a_request_whose_answer_could_not_be_sent_is_answered_again(stepped: SteppedBroker) -> None:
+def test_a_request_whose_response_could_not_be_sent_is_answered_again(stepped: SteppedBroker) -> None:
     """Its processor has resent it to the handler: the response has all partitions, in case the client missed some."""
     consumer = Consumer(stepped)
     consumer.fetch([(0, 0), (1, 0)])
@@ -173,7 +173,7 @@ def test_a_replacement_knows_no_sessions(stepped: SteppedBroker) -> None:
     assert consumer.fetch([(0, 0)]).parts == [Answered(0, 0, [b"a"])]
 
 
-def test_each_partition_has_its_turn_when_an_answer_has_not_room_for_all(stepped: SteppedBroker) -> None:
+def test_each_partition_has_its_turn_when_an_response_has_not_room_for_all(stepped: SteppedBroker) -> None:
     for partition in range(4):
         append(stepped, partition, b"%d" % partition)
     consumer = Consumer(stepped)

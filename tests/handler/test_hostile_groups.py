@@ -73,7 +73,7 @@ LONG = [
 
 
 @pytest.mark.parametrize("number", range(len(LONG)))
-def test_names_that_no_record_can_hold_are_refused(
+def test_names_that_no_record_can_hold_are_rejected(
     broker: SteppedBroker, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
     api_key, version, values = LONG[number]
@@ -92,14 +92,14 @@ def test_names_that_no_record_can_hold_are_refused(
     Member(broker, "healthy").join()
 
 
-def test_members_of_more_protocols_than_anybody_has_are_refused(broker: SteppedBroker) -> None:
+def test_members_of_more_protocols_than_anybody_has_are_rejected(broker: SteppedBroker) -> None:
     protocols = [{"name": f"p{number}", "metadata": b""} for number in range(MOST_PROTOCOLS + 1)]
     for count, error in ((MOST_PROTOCOLS + 1, 42), (MOST_PROTOCOLS, 79)):
         sent = refused(broker, 11, 9, JOIN | {"protocols": protocols[:count]})
         assert int(answer_of(sent).error_code) == error
 
 
-def test_consumers_of_more_topics_than_there_can_be_are_refused(broker: SteppedBroker) -> None:
+def test_consumers_of_more_topics_than_there_can_be_are_rejected(broker: SteppedBroker) -> None:
     most = broker.config.max_partitions
     member = {"group_id": "group", "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": 10_000}
     names = [f"t{number}" for number in range(most + 1)]
@@ -113,7 +113,7 @@ def test_consumers_of_more_topics_than_there_can_be_are_refused(broker: SteppedB
     assert int(answer_of(sent).error_code) == 0
 
 
-def test_a_client_id_too_long_for_the_id_of_a_member_is_refused(
+def test_a_client_id_too_long_for_the_id_of_a_member_is_rejected(
     broker: SteppedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A member id starts with the client id, and is longer."""
@@ -148,7 +148,7 @@ def test_damaged_requests_leave_everybody_else_alone(broker: SteppedBroker, capl
     assert committed(broker, healthy.group_id, [("topic", 0)]) == [(5, 0)]
 
 
-def test_a_commit_of_the_same_partition_a_million_times_is_refused(broker: SteppedBroker) -> None:
+def test_a_commit_of_the_same_partition_a_million_times_is_rejected(broker: SteppedBroker) -> None:
     """Each commit has a record with its own key; together they exceed any legitimate request."""
     parts = [PARTITION] * 2_000
     values = COMMIT | {"group_id": "g" * 30_000, "topics": [{"name": "topic", "partitions": parts}]}

@@ -144,7 +144,7 @@ def test_a_swap_is_done_once(owner: Owner) -> None:
     assert [record.value for record in owner.keyed.records()] == [b"2", b"3"]
 
 
-def test_a_swap_of_other_segments_than_there_are_is_refused(owner: Owner) -> None:
+def test_a_swap_of_other_segments_than_there_are_is_rejected(owner: Owner) -> None:
     """Records were deleted during the cleaner's run."""
     refused: list[bool] = []
 
@@ -179,7 +179,7 @@ def test_a_segment_that_was_cleaned_by_other_rules_is_not_swapped_in(owner: Owne
     assert [info.base_offset for info in owner.log.segments()] == [0, 1, 2, 3]
 
 
-def test_what_follows_from_settings_no_longer_in_force_is_refused(owner: Owner) -> None:
+def test_what_follows_from_settings_no_longer_in_force_is_rejected(owner: Owner) -> None:
     """The cleaner may have read the old settings: later acknowledged records are under the new ones."""
     assert owner.retain(2, retention=(1000, -1)) == (ErrorCode.INVALID_CONFIG, -1)
     asked: list[tuple[int, bytes]] = []

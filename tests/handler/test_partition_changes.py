@@ -130,7 +130,7 @@ def alter(broker: SteppedBroker, name: str, configs: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("by_its_connection", [False, True], ids=["first request", "like the one before"])
-def test_a_setting_holds_for_what_was_sent_after_the_answer(broker: SteppedBroker, by_its_connection: bool) -> None:
+def test_a_setting_holds_for_what_was_sent_after_the_response(broker: SteppedBroker, by_its_connection: bool) -> None:
     """The owner finds the change and the Produce in the same turn."""
     too_large, client = 10, broker.client()
     broker.create("set", 4)

@@ -95,7 +95,7 @@ def test_what_was_not_released_is_read_by_the_replacement(
     assert peers(channel, bells, 0, 3).unread_before() == []
 
 
-def test_a_question_is_not_released_before_its_answer_is_out(
+def test_a_question_is_not_released_before_its_response_is_out(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
@@ -117,7 +117,7 @@ def test_a_question_is_not_released_before_its_answer_is_out(
     assert [message.token for _, message, _ in other.receive()] == [1]
 
 
-def test_d04_two_that_ask_each_other_without_end_both_get_their_answers(
+def test_d04_two_that_ask_each_other_without_end_both_get_their_responses(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
     both = peers(channel, bells, 0), peers(channel, bells, 1)

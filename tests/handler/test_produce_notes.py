@@ -37,7 +37,7 @@ def with_full_disk(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_what_could_not_be_written_is_refused_again_by_a_replacement(
+def test_what_could_not_be_written_is_rejected_again_by_a_replacement(
     stepped: SteppedBroker, with_full_disk: Callable[[Callable[[], object]], None], known: bool
 ) -> None:
     """Although later records have passed its offset meanwhile, and although there is space for it now."""
@@ -103,7 +103,7 @@ def test_a_duplicate_of_what_stands_succeeds_though_the_rest_of_the_turn_fails(
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_refusal_is_repeated_though_its_reason_has_gone(stepped: SteppedBroker, known: bool) -> None:
+def test_a_rejection_is_repeated_though_its_reason_has_gone(stepped: SteppedBroker, known: bool) -> None:
     """The client may have resent the records: to append them now would duplicate them."""
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     fields = {"producer_id": 9, "producer_epoch": 0}
@@ -141,7 +141,7 @@ def test_a_client_that_sends_base_offsets_of_its_own_is_not_believed(stepped: St
     assert len(stored) == 6
 
 
-def test_replay_of_a_batch_of_requests_answers_each_with_its_own_offset(stepped: SteppedBroker) -> None:
+def test_replay_of_a_batch_of_requests_responses_each_with_its_own_offset(stepped: SteppedBroker) -> None:
     """The end is published, no response is sent: the replacement creates all responses from the notes."""
     own = stepped.owned_by("topic", 0)[0]
     client = stepped.client()
@@ -190,7 +190,7 @@ def held_behind_another(stepped: SteppedBroker, own: int, foreign: int) -> tuple
     return held, behind
 
 
-def test_what_stands_is_not_refused_by_settings_that_came_later(stepped: SteppedBroker) -> None:
+def test_what_stands_is_not_rejected_by_settings_that_came_later(stepped: SteppedBroker) -> None:
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     _, behind = held_behind_another(stepped, own, foreign)
     change = ConfigChange("min.insync.replicas", Operation.SET, "2")
@@ -203,7 +203,7 @@ def test_what_stands_is_not_refused_by_settings_that_came_later(stepped: Stepped
 
 
 @pytest.mark.parametrize("owner", [0, 1])
-def test_what_stands_is_not_refused_because_its_log_cannot_be_opened(
+def test_what_stands_is_not_rejected_because_its_log_cannot_be_opened(
     stepped: SteppedBroker, owner: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that resends records after an error would duplicate them."""
@@ -232,7 +232,7 @@ def test_what_stands_is_not_refused_because_its_log_cannot_be_opened(
     assert stepped.values("topic", foreign) == [b"held"]
 
 
-def test_what_was_cut_off_a_log_that_cannot_be_opened_is_refused_for_good(
+def test_what_was_cut_off_a_log_that_cannot_be_opened_is_rejected_for_good(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its note must not be valid for other records stored at the same offset later."""

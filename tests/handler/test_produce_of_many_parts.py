@@ -69,7 +69,7 @@ def test_each_part_is_appended_once_whenever_its_handler_dies(
     assert broker.released(0, 0)
 
 
-def test_a_death_while_the_answer_is_made_is_answered_by_what_was_noted(
+def test_a_death_while_the_response_is_made_is_answered_by_what_was_noted(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = 1500

@@ -95,7 +95,7 @@ def test_what_a_connection_sends_behind_a_long_request_waits_for_it(stepped: Ste
     assert produced(again) == [(0, 36)]
 
 
-def test_parts_that_have_not_had_their_turn_in_time_are_refused(stepped: SteppedBroker, costs: Costs) -> None:
+def test_parts_that_have_not_had_their_turn_in_time_are_rejected(stepped: SteppedBroker, costs: Costs) -> None:
     """Their client resends them: none is appended."""
     costs(200)
     for owner in range(2):

@@ -83,7 +83,7 @@ def test_c08_api_versions_of_an_unknown_version_are_answered_in_version_0(steppe
     assert reader.at == len(sent.answer.payload)
 
 
-def test_api_versions_lists_what_is_dispatched_and_the_refused_produce_versions(stepped: SteppedBroker) -> None:
+def test_api_versions_lists_what_is_dispatched_and_the_rejected_produce_versions(stepped: SteppedBroker) -> None:
     """`C12`: Produce 0-2 are listed, although they are rejected."""
     sent = stepped.client().send(API_VERSIONS, 0, b"")
     stepped.settle()
@@ -220,7 +220,7 @@ def test_a_fault_while_metadata_is_taken_over_leaves_nothing_remembered_of_what_
     assert produced(late) == [(3, -1)]
 
 
-def test_an_answer_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
+def test_an_response_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
     broker = SteppedBroker(tmp_path, ring_bytes=4096)
     try:
         for number in range(20):
@@ -322,7 +322,7 @@ def test_metadata_changes_are_made_by_the_controller_and_seen_by_all(stepped: St
     assert produced(produced_to) == [(0, 0), (0, 0)]
 
 
-def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever_answers_it(
+def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever_responses_it(
     stepped: SteppedBroker,
 ) -> None:
     """Row 14: a topic is deleted, recreated and requested, before each line of a handler's turn in turn."""
@@ -356,7 +356,7 @@ def test_a_topic_is_created_for_whoever_asks_for_its_metadata(stepped: SteppedBr
     assert stepped.partition("made", 0).index == 0
 
 
-def test_acks_0_ends_without_an_answer_and_an_error_closes(stepped: SteppedBroker) -> None:
+def test_acks_0_ends_without_an_response_and_an_error_closes(stepped: SteppedBroker) -> None:
     """`C13`, on the general path and then on the fast one."""
     client = stepped.client()
     batch = record_batch([b"a"])

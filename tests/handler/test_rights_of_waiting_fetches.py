@@ -98,7 +98,7 @@ def append(broker: SteppedBroker, topic: str) -> None:
     broker.settle()
 
 
-def test_what_may_no_longer_be_read_is_refused_when_it_comes(guarded: SteppedBroker) -> None:
+def test_what_may_no_longer_be_read_is_rejected_when_it_comes(guarded: SteppedBroker) -> None:
     bob, alice, elsewhere = (
         fetch(of(guarded, "bob"), {"topic": [0]}),
         fetch(of(guarded, "alice"), {"topic": [0]}),

@@ -243,7 +243,7 @@ def test_a_topic_that_goes_while_a_batch_is_validated(stepped: SteppedBroker, va
     assert stepped.released(0, 0)
 
 
-def test_what_is_validated_is_refused_as_what_is_not(stepped: SteppedBroker, validating: Validating) -> None:
+def test_what_is_validated_is_rejected_as_what_is_not(stepped: SteppedBroker, validating: Validating) -> None:
     partition = stepped.owned_by("compacted", 0)[0]
     keyless = record_batch([b"x", b"xx"] * (RECORDS // 2), keys=[b"k"] * (RECORDS - 1) + [None])
     client = stepped.client()

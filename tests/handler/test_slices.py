@@ -192,7 +192,7 @@ def test_one_that_waits_for_another_process_keeps_nobody_from_beginning(bench: B
     assert bench.results == ["meanwhile", *range(1, MOST_LONG + 2)]
 
 
-def test_what_has_its_answer_already_goes_on_with_it(bench: Bench) -> None:
+def test_what_has_its_response_already_goes_on_with_it(bench: Bench) -> None:
     deferred = Deferred()
     deferred.complete("there")
 

@@ -52,7 +52,7 @@ def wait(broker: SteppedBroker, ms: int) -> None:
 
 
 @pytest.mark.parametrize(("version", "error"), [(7, 48), (10, 48), (11, 120)])
-def test_records_for_a_partition_that_was_not_added_are_refused(
+def test_records_for_a_partition_that_was_not_added_are_rejected(
     broker: SteppedBroker, version: int, error: int
 ) -> None:
     """INVALID_TXN_STATE, or TRANSACTION_ABORTABLE in newer versions; from version 12 on Produce adds them (KIP-890)."""
@@ -76,7 +76,7 @@ def test_transactional_records_need_a_transactional_id(broker: SteppedBroker) ->
     assert [produced(sent)[0][0] for sent in refused] == [53, 53]
 
 
-def test_plain_records_of_a_producer_in_a_transaction_are_refused(broker: SteppedBroker) -> None:
+def test_plain_records_of_a_producer_in_a_transaction_are_rejected(broker: SteppedBroker) -> None:
     producer = started(broker)
     assert produce_errors(settled(broker, producer.produce([("topic", 0, b"a")]))) == [0]
     batch = record_batch([b"b"], producer_id=producer.producer_id, producer_epoch=0, base_sequence=1)
@@ -84,7 +84,7 @@ def test_plain_records_of_a_producer_in_a_transaction_are_refused(broker: Steppe
 
 
 @pytest.mark.parametrize("newest", [False, True])
-def test_an_unknown_producer_and_a_fenced_one_are_refused(broker: SteppedBroker, newest: bool) -> None:
+def test_an_unknown_producer_and_a_fenced_one_are_rejected(broker: SteppedBroker, newest: bool) -> None:
     """INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH."""
     producer = started(broker, newest=newest)
     stranger = TransactionalProducer(broker, "id", newest=newest)
@@ -95,7 +95,7 @@ def test_an_unknown_producer_and_a_fenced_one_are_refused(broker: SteppedBroker,
 
 
 @pytest.mark.parametrize("newest", [False, True])
-def test_a_log_that_knows_a_later_epoch_refuses_before_a_coordinator_is_asked(
+def test_a_log_that_knows_a_later_epoch_rejects_before_a_coordinator_is_asked(
     broker: SteppedBroker, newest: bool
 ) -> None:
     """INVALID_PRODUCER_EPOCH also with a foreign transactional id; a log without the later epoch does not return it."""
@@ -182,7 +182,7 @@ def test_a_producer_that_a_log_does_not_know_begins_at_0() -> None:
     assert guards.validate(1, log, header(sequence=5), 12, 100) == (0, -1)
 
 
-def test_a_guard_lets_nothing_in_before_what_was_refused_first() -> None:
+def test_a_guard_lets_nothing_in_before_what_was_rejected_first() -> None:
     """A log that does not know the producer would accept any sequence number as its first: error 45."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
@@ -192,7 +192,7 @@ def test_a_guard_lets_nothing_in_before_what_was_refused_first() -> None:
     assert guards.validate(1, log, header(sequence=5), 11, 100) == (0, -1)
 
 
-def test_what_a_fenced_producer_was_refused_does_not_hold_up_its_successor() -> None:
+def test_what_a_fenced_producer_was_rejected_does_not_hold_up_its_successor() -> None:
     """Sequence numbers of another epoch are unrelated to batches in flight in this one."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()

@@ -72,7 +72,7 @@ def test_e18_what_all_clients_send_has_one_limit(own: BrokerProcess, connect: An
     wait_until(lambda: connect("late").produce(TOPIC) == 0, "the limit to be gone")
 
 
-def test_e18_requests_and_answers_to_fetches_have_limits_too(own: BrokerProcess, connect: Any) -> None:
+def test_e18_requests_and_responses_to_fetches_have_limits_too(own: BrokerProcess, connect: Any) -> None:
     set_on_broker(own.bootstrap, "broker.quota.request.rate", "1")
 
     def throttle_ms() -> int:

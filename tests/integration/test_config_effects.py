@@ -165,7 +165,7 @@ def test_defaults_of_all_brokers(admin: AdminClient, wire: WireClient, topic: st
         ("cleanup.policy", "forget", "Invalid value forget for configuration cleanup.policy"),
     ],
 )
-def test_what_kafka_refuses_is_refused(admin: AdminClient, topic: str, key: str, value: str, says: str) -> None:
+def test_what_kafka_rejects_is_rejected(admin: AdminClient, topic: str, key: str, value: str, says: str) -> None:
     """Row 8: unknown keys and bad values are INVALID_CONFIG, in CreateTopics and in IncrementalAlterConfigs."""
     with pytest.raises(KafkaException) as altered:
         alter(admin, topic, key, value)

@@ -115,7 +115,7 @@ def test_a26_a33_limits_and_counts_outlive_the_acceptor(
         ("max.connections", "many", "Not a number"),
     ],
 )
-def test_a15_a26_a_limit_that_makes_no_sense_is_refused_with_the_reason(
+def test_a15_a26_a_limit_that_makes_no_sense_is_rejected_with_the_reason(
     admin: AdminClient, name: str, value: str, complaint: str
 ) -> None:
     with pytest.raises(KafkaException, match=complaint):

@@ -81,7 +81,7 @@ def test_a28_the_number_of_processors_is_that_of_clients(own_broker: BrokerProce
         ),
     ],
 )
-def test_h02_a_control_plane_that_cannot_be_is_refused(
+def test_h02_a_control_plane_that_cannot_be_is_rejected(
     broker_directory: Path, settings: dict[str, object], complaint: str
 ) -> None:
     """H02: it is one of several listeners, and not that of brokers among themselves."""

@@ -71,7 +71,7 @@ def test_a_first_batch_larger_than_the_limit_is_sent_whole(wire, topic) -> None:
     ]
 
 
-def test_a_fetch_outside_the_log_is_refused_at_once(wire, topic) -> None:
+def test_a_fetch_outside_the_log_is_rejected_at_once(wire, topic) -> None:
     create_topic(wire, topic)
     produce(wire, topic, 0, record_batch([b"x"]))
     assert fetch(wire, topic, 0, 1).error_code == 0
@@ -117,7 +117,7 @@ def test_max_message_bytes_of_a_topic_is_enforced(wire, topic) -> None:
     assert produce(wire, topic, 0, record_batch([bytes(500)])).error_code == 0
 
 
-def test_a_compacted_topic_refuses_records_without_a_key(wire, topic) -> None:
+def test_a_compacted_topic_rejects_records_without_a_key(wire, topic) -> None:
     create_topic(wire, topic, configs={"cleanup.policy": "compact"})
     assert produce(wire, topic, 0, record_batch([b"x"])).error_code == INVALID_RECORD
     assert produce(wire, topic, 0, record_batch([b"x"], keys=[b"k"])).error_code == 0

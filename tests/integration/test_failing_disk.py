@@ -116,7 +116,7 @@ def takes(client: WireClient, topic: str, partition: int = 0) -> bool:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_refuses_records_says_so_and_goes_on_by_itself(disk, broker, topic, error) -> None:
+def test_a_full_disk_rejects_records_says_so_and_goes_on_by_itself(disk, broker, topic, error) -> None:
     with WireClient(broker.port) as client:
         create_topic(client, topic, 4)
         create_topic(client, "doomed", 1)

@@ -86,7 +86,7 @@ def test_partitions_that_roll_take_records_though_they_are_more_than_descriptors
     assert "is offline" not in broker.log_text()
 
 
-def test_without_a_single_descriptor_records_are_refused_until_there_are_some(
+def test_without_a_single_descriptor_records_are_rejected_until_there_are_some(
     broker: BrokerProcess, topic: str
 ) -> None:
     """The roll fails, and so does its rollback: the partition still accepts records again."""

@@ -72,7 +72,7 @@ def test_c06_flexible_headers_carry_tagged_fields_both_ways(wire) -> None:
     assert (correlation_id, tags, throttle_ms, brokers) == (6, 0, 0, 2)
 
 
-def test_c06_api_versions_answers_with_the_old_header(wire) -> None:
+def test_c06_api_versions_responses_with_the_old_header(wire) -> None:
     body = bytes([5]) + b"wire" + bytes([4]) + b"1.0" + b"\0"
     answer = wire.call(API_VERSIONS, 3, body, flexible=True)
     assert answer[:2] == b"\0\0"  # the error code follows the correlation id at once: no tag section
@@ -112,7 +112,7 @@ def test_c08_api_versions_of_an_unknown_version_says_which_it_knows(wire, versio
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "é", "a_b"])
-def test_c09_a_bad_client_name_is_refused_and_the_connection_stays(wire, name) -> None:
+def test_c09_a_bad_client_name_is_rejected_and_the_connection_stays(wire, name) -> None:
     data = name.encode()
     body = bytes([len(data) + 1]) + data + bytes([4]) + b"1.0" + b"\0"
     answer = wire.call(API_VERSIONS, 3, body, flexible=True)
@@ -172,7 +172,7 @@ def test_everything_listed_is_a_sensible_range(wire) -> None:
     assert {44, 60, 75} <= set(ranges)
 
 
-def test_c13_acks_none_has_no_answer(wire, topic) -> None:
+def test_c13_acks_none_has_no_response(wire, topic) -> None:
     create_topic(wire, topic)
     body = produce_body([(topic, 0, record_batch([b"silent"]))], acks=0)
     wire.send(request_frame(PRODUCE, PRODUCE_VERSION, 1, body) + request_frame(API_VERSIONS, 0, 2))
@@ -191,7 +191,7 @@ def test_c13_an_error_with_acks_none_closes_the_connection(broker: BrokerProcess
 
 
 @pytest.mark.parametrize("acks", [2, -2, 32767])
-def test_c14_other_acks_are_refused(wire, topic, acks) -> None:
+def test_c14_other_acks_are_rejected(wire, topic, acks) -> None:
     create_topic(wire, topic)
     assert produce(wire, topic, 0, record_batch([b"x"]), acks).error_code == INVALID_REQUIRED_ACKS
     assert list_offset(wire, topic, 0) == (0, 0)
@@ -213,7 +213,7 @@ BAD_BATCHES = {
 
 
 @pytest.mark.parametrize("name", BAD_BATCHES)
-def test_c14_bad_batches_are_refused_by_kafkas_codes(wire, topic, name) -> None:
+def test_c14_bad_batches_are_rejected_by_kafkas_codes(wire, topic, name) -> None:
     """Each alone, and together with a good partition: errors are per partition."""
     create_topic(wire, topic, 2)
     records, error_code = BAD_BATCHES[name]
@@ -226,7 +226,7 @@ def test_c14_bad_batches_are_refused_by_kafkas_codes(wire, topic, name) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 12, 60, len(GOOD) - 1])
-def test_c14_half_a_batch_is_refused(wire, topic, cut) -> None:
+def test_c14_half_a_batch_is_rejected(wire, topic, cut) -> None:
     create_topic(wire, topic)
     assert produce(wire, topic, 0, GOOD[:cut]).error_code in (CORRUPT_MESSAGE, INVALID_RECORD)
     assert list_offset(wire, topic, 0) == (0, 0)

@@ -212,7 +212,7 @@ def test_a30_the_next_start_opens_what_was_added(own_broker: BrokerProcess) -> N
         ("", "at least one listener is required"),
     ],
 )
-def test_a30_what_cannot_be_is_refused(own_broker: BrokerProcess, listeners: str, says: str) -> None:
+def test_a30_what_cannot_be_is_rejected(own_broker: BrokerProcess, listeners: str, says: str) -> None:
     refused = own_broker.command("config", "set", MAP, f"listeners={listeners}")
     assert refused.returncode == 1
     assert says in refused.stderr

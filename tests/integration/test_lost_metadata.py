@@ -86,7 +86,7 @@ def flip_the_root_page(path: Path) -> None:
     [Path.unlink, flip_the_root_page],
     ids=["lost", "a bad byte"],
 )
-def test_a_broker_without_its_metadata_refuses_to_start_and_can_make_it_again(
+def test_a_broker_without_its_metadata_rejects_to_start_and_can_make_it_again(
     durable: BrokerProcess, damage: Callable[[Path], object]
 ) -> None:
     before = [records(durable, PLAIN, 3), records(durable, COMPACTED, 1), offsets(durable)]

@@ -103,7 +103,7 @@ def test_a_batch_that_stands_for_gigabytes(broker, wire, topic, zeros, configs) 
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_counts_that_the_payload_cannot_hold_are_refused(wire, topic, codec) -> None:
+def test_counts_that_the_payload_cannot_hold_are_rejected(wire, topic, codec) -> None:
     create_topic(wire, topic, PARTITIONS)
     one = record_batch([b"x"])[61:]
     for partition in range(PARTITIONS):
@@ -114,7 +114,7 @@ def test_counts_that_the_payload_cannot_hold_are_refused(wire, topic, codec) -> 
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 1 - 2**31])
-def test_counts_that_lie_in_several_parts_of_a_request_are_refused_one_by_one(wire, topic, count) -> None:
+def test_counts_that_lie_in_several_parts_of_a_request_are_rejected_one_by_one(wire, topic, count) -> None:
     """Together they are more than the request log has room for, and that affects only their own rows."""
     create_topic(wire, topic, PARTITIONS)
     lie = lying_batch(record_batch([b"x"])[61:], count)
@@ -125,7 +125,7 @@ def test_counts_that_lie_in_several_parts_of_a_request_are_refused_one_by_one(wi
     assert [answer.error_code for answer in answers] == [*refused, 0]
 
 
-def test_more_records_than_can_be_taken_at_once_are_refused(wire, topic) -> None:
+def test_more_records_than_can_be_taken_at_once_are_rejected(wire, topic) -> None:
     """The payload might hold them."""
     create_topic(wire, topic)
     code, message, _ = refusal(wire, topic, 0, lying_batch(bytes(1 << 20), 2**31 - 1, codec=0))

@@ -42,7 +42,7 @@ def outcome_in_callback(producer: Producer, topic: str, call: Callable[[], objec
     return found.get(timeout=deadline_s())
 
 
-def test_g35_flush_in_a_callback_would_wait_for_itself_and_is_refused(broker: BrokerProcess, topic: str) -> None:
+def test_g35_flush_in_a_callback_would_wait_for_itself_and_is_rejected(broker: BrokerProcess, topic: str) -> None:
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
 
         def send_and_flush() -> None:
@@ -76,7 +76,7 @@ def test_g17_a_callback_does_not_wait_for_room(broker: BrokerProcess, topic: str
         assert producer.send(topic, b"v").result(deadline_s())
 
 
-def test_transactional_calls_that_wait_are_refused_in_a_callback(broker: BrokerProcess, topic: str) -> None:
+def test_transactional_calls_that_wait_are_rejected_in_a_callback(broker: BrokerProcess, topic: str) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -98,7 +98,7 @@ def test_transactional_calls_that_wait_are_refused_in_a_callback(broker: BrokerP
     ],
 )
 @pytest.mark.parametrize("key", [None, b"k"])
-def test_a_number_that_is_none_is_refused_and_nothing_is_lost(broker, topic, key, wrong, said) -> None:
+def test_a_number_that_is_none_is_rejected_and_nothing_is_lost(broker, topic, key, wrong, said) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, linger_ms=1000) as producer:
         # The batch is open: the wrong record would be added to it, by the short way where there is no key.
         producer.send(topic, b"v").result(deadline_s())
@@ -112,7 +112,7 @@ def test_a_number_that_is_none_is_refused_and_nothing_is_lost(broker, topic, key
 
 
 @pytest.mark.parametrize("wrong", [b"bytes", None, 7, "half a \ud800 character"])
-def test_a_topic_that_is_no_text_is_refused_and_metadata_go_on(broker, topic, wrong) -> None:
+def test_a_topic_that_is_no_text_is_rejected_and_metadata_go_on(broker, topic, wrong) -> None:
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
         for call in (lambda: producer.send(wrong, b"v"), lambda: producer.partitions_for(wrong)):
             with pytest.raises((TypeError, ValueError), match="topic"):
@@ -121,14 +121,14 @@ def test_a_topic_that_is_no_text_is_refused_and_metadata_go_on(broker, topic, wr
 
 
 @pytest.mark.parametrize("headers", [{"h": "text"}, {"h": 5}, {b"h": b"v"}, ["h"]])
-def test_headers_that_are_none_are_refused_with_their_name(broker, topic, headers) -> None:
+def test_headers_that_are_none_are_rejected_with_their_name(broker, topic, headers) -> None:
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
         with pytest.raises(SerializationFailed, match="the headers of a record for"):
             producer.send(topic, b"v", headers=headers)
         producer.send(topic, b"v", headers={"bytes": bytearray(b"1"), "null": None}).result(deadline_s())
 
 
-def test_a_record_that_was_refused_outside_of_a_transaction_is_not_in_the_next_one(broker, topic) -> None:
+def test_a_record_that_was_rejected_outside_of_a_transaction_is_not_in_the_next_one(broker, topic) -> None:
     """Java appends it before it is rejected, and the next transaction writes it."""
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic) as producer:
         for prepare in (lambda: None, producer.init_transactions):
@@ -143,7 +143,7 @@ def test_a_record_that_was_refused_outside_of_a_transaction_is_not_in_the_next_o
         assert inside.result(0).offset == 0
 
 
-def test_a_record_that_is_refused_after_an_error_has_one_outcome(broker, topic) -> None:
+def test_a_record_that_is_rejected_after_an_error_has_one_outcome(broker, topic) -> None:
     outcomes: list[object] = []
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic, max_request_size=5000) as producer:
         producer.init_transactions()
@@ -166,7 +166,7 @@ def test_a_record_that_is_refused_after_an_error_has_one_outcome(broker, topic) 
         (OffsetAndMetadata(5), ConsumerGroupMetadata("g", 3), "member"),
     ],
 )
-def test_offsets_that_are_none_are_refused_and_the_transaction_goes_on(broker, topic, place, group, said) -> None:
+def test_offsets_that_are_none_are_rejected_and_the_transaction_goes_on(broker, topic, place, group, said) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()

@@ -72,7 +72,7 @@ def test_no_record_is_blamed_for_what_is_wrong_with_its_batch(wire, topic) -> No
         assert produce(wire, topic, 0, batch) == Refusal(INVALID_RECORD, "", [])
 
 
-def test_the_answer_to_very_many_keyless_records_is_bounded(wire, topic) -> None:
+def test_the_response_to_very_many_keyless_records_is_bounded(wire, topic) -> None:
     create_topic(wire, topic, configs={"cleanup.policy": "compact"})
     count = 30_000
     refusal = produce(wire, topic, 0, record_batch([b"x"] * count, codec=1))

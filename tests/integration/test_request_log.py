@@ -129,7 +129,7 @@ def test_a_client_id_that_changes_comes_out_right(start: Start) -> None:
     assert len({row["connection"] for row in told.values()}) == 1
 
 
-def test_what_a_request_asks_about_and_the_first_error_of_its_answer_are_told(start: Start) -> None:
+def test_what_a_request_asks_about_and_the_first_error_of_its_response_are_told(start: Start) -> None:
     broker = start()
     with client_of(broker) as client:
         create_topic(client, "asked", 3)

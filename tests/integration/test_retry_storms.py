@@ -138,7 +138,7 @@ def test_d22_off_it_costs_nobody_anything_and_on_it_makes_a_storm_slow(own: Rotu
     assert {each.error for each in held} == {"UNKNOWN_TOPIC_OR_PARTITION"}
 
 
-def test_d22_nobody_else_waits_and_answers_keep_their_order(on: RotundaBroker) -> None:
+def test_d22_nobody_else_waits_and_responses_keep_their_order(on: RotundaBroker) -> None:
     with connected(on) as wire, connected(on) as other:
         until_delayed(on, lambda: storm(wire))
         send_produce(wire, MANY)
@@ -169,7 +169,7 @@ def test_d22_commits_of_offsets_that_fail(on: RotundaBroker) -> None:
             assert fault.count > 2
 
 
-def test_d22_a_broker_that_stops_gives_every_answer_at_once(holding: tuple[RotundaBroker, WireClient]) -> None:
+def test_d22_a_broker_that_stops_gives_every_response_at_once(holding: tuple[RotundaBroker, WireClient]) -> None:
     running, wire = holding
     running.stop()
     assert produce_errors(wire, MANY) == [UNKNOWN] * MANY

@@ -189,7 +189,7 @@ def test_a_lock_runs_out_unless_it_is_renewed(admin: AdminClient, make: Make, to
     assert holder.acknowledge([(0, 0, 0, [ACCEPT])]) == {0: 0}
 
 
-def test_acknowledgements_of_others_records_are_refused(admin: AdminClient, make: Make, topic: Topic) -> None:
+def test_acknowledgements_of_others_records_are_rejected(admin: AdminClient, make: Make, topic: Topic) -> None:
     group = configured(admin)
     holder, other = make(group), make(group)
     topic.write(5)

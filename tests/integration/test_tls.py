@@ -203,7 +203,7 @@ def test_h07_certificates_are_replaced_under_load_and_drop_no_connection(secured
         connection.close()
 
 
-def test_h05_a_listeners_certificate_is_set_while_it_runs_and_one_that_cannot_be_is_refused(
+def test_h05_a_listeners_certificate_is_set_while_it_runs_and_one_that_cannot_be_is_rejected(
     secured: SecuredBroker, tmp_path: Path
 ) -> None:
     """By the settings of one broker; the administrator receives the error, and nothing changes."""
@@ -322,7 +322,7 @@ def is_open(connection: socket.socket) -> bool:
         (["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"], True),
     ],
 )
-def test_h07_old_versions_and_weak_ciphers_are_refused(
+def test_h07_old_versions_and_weak_ciphers_are_rejected(
     secured: SecuredBroker, arguments: list[str], is_served: bool
 ) -> None:
     """Without forward secrecy, without encryption, without authentication: as testssl walks them."""
@@ -331,7 +331,7 @@ def test_h07_old_versions_and_weak_ciphers_are_refused(
     assert (done.returncode == 0) == is_served
 
 
-def test_h07_renegotiation_is_refused(secured: SecuredBroker) -> None:
+def test_h07_renegotiation_is_rejected(secured: SecuredBroker) -> None:
     done = s_client(secured, "-tls1_2", text="R\n")
     assert "no renegotiation" in done.stderr.lower(), done.stderr
 

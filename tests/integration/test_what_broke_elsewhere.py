@@ -116,7 +116,7 @@ def test_row_8_a_tool_that_reads_changes_and_writes_back_breaks_nothing(wire: Wi
     assert {name: config.value for name, config in describe(wire, TOPIC, topic).items()} == told
 
 
-def test_row_14_a_topic_is_gone_and_there_again_before_the_answer(wire: WireClient, topic: str) -> None:
+def test_row_14_a_topic_is_gone_and_there_again_before_the_response(wire: WireClient, topic: str) -> None:
     """Row 14: tests that delete and create a topic raced with it (ksql#3973; kafka-go gives up on no leader)."""
     seen = set()
     for round_number in range(5):

@@ -48,7 +48,7 @@ def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
         SegmentFiles().open(str(tmp_path / "a"), 12345)
 
 
-def test_a_file_for_one_answer_is_unlinked_when_it_is_opened(tmp_path: Path) -> None:
+def test_a_file_for_one_response_is_unlinked_when_it_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "answer"
     make(path, b"large")
     files = SegmentFiles()
@@ -59,7 +59,7 @@ def test_a_file_for_one_answer_is_unlinked_when_it_is_opened(tmp_path: Path) -> 
     assert content_of(files.open(str(path), ONE_ANSWER)) == b"next"
 
 
-def test_only_what_was_made_for_one_answer_is_discarded(tmp_path: Path) -> None:
+def test_only_what_was_made_for_one_response_is_discarded(tmp_path: Path) -> None:
     path = tmp_path / "a"
     inode = make(path)
     SegmentFiles.discard(str(path), inode)

@@ -25,7 +25,7 @@ def test_an_offset_checkpoint_is_kafkas_file_and_comes_back(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "text", ["1\n0\n", "0\n2\na 0 1\n", "0\nx\n", "0\n1\na 0\n", "0\n1\na b c\n", "0\n1\na 0 -1\n", "", "0\n"]
 )
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_damaged_checkpoint_is_rejected(tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoint"
     path.write_text(text)
     with pytest.raises(CheckpointCorruptError):

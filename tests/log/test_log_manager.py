@@ -178,7 +178,7 @@ def test_orphans_are_reported(tmp_path: Path, clock: FakeClock) -> None:
     assert orphan_directories(tmp_path, {"a-1": name("a", 1, 1).topic_id}) == [tmp_path / "a-2"]
 
 
-def test_a_directory_of_another_topic_is_refused_and_says_what_to_do(tmp_path: Path, clock: FakeClock) -> None:
+def test_a_directory_of_another_topic_is_rejected_and_says_what_to_do(tmp_path: Path, clock: FakeClock) -> None:
     LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None)
     other = PartitionName("a", 0, bytes(range(16)))
     with pytest.raises(LogDamaged, match=r"a-0/partition.metadata has .* remove the file"):

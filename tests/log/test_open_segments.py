@@ -132,7 +132,7 @@ def test_idle_segments_give_their_descriptors_up_when_there_are_none(
 
 
 @pytest.mark.parametrize("batches", [1, 40], ids=["a write", "a roll"])
-def test_without_descriptors_a_log_refuses_and_takes_records_again_when_there_are_some(
+def test_without_descriptors_a_log_rejects_and_takes_records_again_when_there_are_some(
     tmp_path: Path, pool: OpenSegments, monkeypatch: pytest.MonkeyPatch, batches: int
 ) -> None:
     """A failed restore for the same reason takes it offline only until descriptors are available."""

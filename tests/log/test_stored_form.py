@@ -104,7 +104,7 @@ def test_limits_hold_before_and_after(tmp_path, clock: FakeClock) -> None:
     assert stage(log, batch)[0] == 0
 
 
-def test_records_that_cannot_be_unpacked_are_refused(tmp_path, clock: FakeClock) -> None:
+def test_records_that_cannot_be_unpacked_are_rejected(tmp_path, clock: FakeClock) -> None:
     log = open_log(tmp_path, clock, compression_type="zstd")
     batch = bytearray(record_batch([b"x" * 400]))
     batch[22] = 1
@@ -113,7 +113,7 @@ def test_records_that_cannot_be_unpacked_are_refused(tmp_path, clock: FakeClock)
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_keyless_records_are_refused_on_compacted_topics(tmp_path, clock: FakeClock, codec: int) -> None:
+def test_keyless_records_are_rejected_on_compacted_topics(tmp_path, clock: FakeClock, codec: int) -> None:
     """users.md row 12 (librdkafka's finding 1)."""
     log = open_log(tmp_path, clock, cleanup_policy=("compact",))
     batch = memoryview(bytearray(record_batch([b"a", b"b"], keys=[b"k", None], codec=codec)))
@@ -139,7 +139,7 @@ UNPACKED = [
 
 
 @pytest.mark.parametrize(("codec", "settings"), UNPACKED)
-def test_records_that_expand_beyond_the_limit_are_refused(tmp_path, clock: FakeClock, codec: int, settings) -> None:
+def test_records_that_expand_beyond_the_limit_are_rejected(tmp_path, clock: FakeClock, codec: int, settings) -> None:
     """Java's producer resends them in smaller batches after this error."""
     log = open_log(tmp_path, clock, internal_max_uncompressed_bytes=ROOM, max_message_bytes=ROOM, **settings)
     for size, error in ((ROOM + 1000, ErrorCode.MESSAGE_TOO_LARGE), (ROOM - 1000, ErrorCode.NONE)):
@@ -149,7 +149,7 @@ def test_records_that_expand_beyond_the_limit_are_refused(tmp_path, clock: FakeC
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_v15_a_record_that_expands_beyond_its_limit_is_refused(tmp_path, clock: FakeClock, codec: int) -> None:
+def test_v15_a_record_that_expands_beyond_its_limit_is_rejected(tmp_path, clock: FakeClock, codec: int) -> None:
     """Of a compressed batch, and of a record with its fields; several below the limit may be larger together."""
     batch = record_batch([b"x" * 400] * 9 + [b"y" * 500], codec=codec)
     size = len(b"y" * 500) + 9

@@ -465,7 +465,7 @@ def test_open_transactions_are_ascending(steps: list[tuple[int, str, int]]) -> N
         assert list(again.open_transactions.items()) == list(state.open_transactions.items())
 
 
-def test_deleting_beyond_the_end_is_refused(tmp_path: Path) -> None:
+def test_deleting_beyond_the_end_is_rejected(tmp_path: Path) -> None:
     model = open_log(tmp_path / "t")
     send(model, 1)
     assert model.log is not None

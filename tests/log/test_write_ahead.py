@@ -196,7 +196,7 @@ def test_a_roll_meanwhile(written: Written) -> None:
     written.commit()
 
 
-def test_one_that_is_refused_in_the_end_leaves_nothing(written: Written) -> None:
+def test_one_that_is_rejected_in_the_end_leaves_nothing(written: Written) -> None:
     list(written.steps)
     header = (*written.header[:11], 5, written.header[12])
     size = (written.model.directory / f"{0:020d}.log").stat().st_size

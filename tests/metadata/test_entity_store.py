@@ -209,7 +209,7 @@ def remove_and_fail(store: MetadataStore, name: str) -> None:
         raise ZeroDivisionError
 
 
-def test_several_are_replaced_with_one_change_and_one_that_is_refused_is_undone_alone(
+def test_several_are_replaced_with_one_change_and_one_that_is_rejected_is_undone_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entity_store, "MOST_BYTES", 1200)

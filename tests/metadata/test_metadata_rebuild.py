@@ -76,7 +76,7 @@ def test_a_sound_file_and_a_new_directory_are_left_alone(data_dir: Path, tmp_pat
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_lost_or_damaged_file_is_refused_and_made_again_on_request(data_dir: Path, damage: str) -> None:
+def test_a_lost_or_damaged_file_is_rejected_and_made_again_on_request(data_dir: Path, damage: str) -> None:
     path = metadata_path(data_dir)
     DAMAGES[damage](path)
     with pytest.raises(BootFailed) as refused:

@@ -224,7 +224,7 @@ def test_random_kills_lose_no_committed_topic(path: Path) -> None:
     assert final.version == len(final.topics) > committed
 
 
-def test_a_full_disk_is_an_answer_and_changes_nothing(path: Path) -> None:
+def test_a_full_disk_is_an_response_and_changes_nothing(path: Path) -> None:
     store = MetadataStore.open(path)
     insert(store, "before", [0])
     store._connection.execute("PRAGMA max_page_count = 1")
@@ -248,7 +248,7 @@ def test_producer_ids_are_never_reserved_twice(path: Path) -> None:
     store.close()
 
 
-def test_a_file_from_a_newer_version_is_refused_with_its_own_exit_code(path: Path) -> None:
+def test_a_file_from_a_newer_version_is_rejected_with_its_own_exit_code(path: Path) -> None:
     MetadataStore.open(path).close()
     connection = sqlite3.connect(path)
     connection.execute("UPDATE state SET value = ? WHERE name = 'format'", (FORMAT + 1,))
@@ -259,7 +259,7 @@ def test_a_file_from_a_newer_version_is_refused_with_its_own_exit_code(path: Pat
     assert refused.value.exit_code == 5
 
 
-def test_a_damaged_file_is_refused_with_its_name(path: Path) -> None:
+def test_a_damaged_file_is_rejected_with_its_name(path: Path) -> None:
     path.write_bytes(b"not a database " * 1000)
     with pytest.raises(BootFailed, match=path.name):
         MetadataStore.open(path)

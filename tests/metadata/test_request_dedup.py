@@ -80,7 +80,7 @@ def test_outcomes_outlive_the_controller_and_not_the_broker(tmp_path: Path) -> N
     store.close()
 
 
-def test_a_start_is_refused_when_the_record_cannot_be_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_is_rejected_when_the_record_cannot_be_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(tmp_path, max_partitions=4)
     store = MetadataStore.open(metadata_path(tmp_path))
     keep(store, "one")

@@ -241,7 +241,7 @@ def test_descriptors_are_kept_back_for_the_protected_listener(caplog: pytest.Log
         run_until(bench, lambda: bench.acceptor.quotas.by_listener[:2] == [3, 3])
 
 
-def test_a07_who_has_to_wait_waits_before_anything_is_refused_and_a_late_end_comes_before_one_at_once() -> None:
+def test_a07_who_has_to_wait_waits_before_anything_is_rejected_and_a_late_end_comes_before_one_at_once() -> None:
     """A connection subject to every limit: rate, slot, rate of its address, number of its address."""
     everything = ConnectionLimits(
         total=0, per_address=0, address_rate=2, listeners=(ListenerLimits(rate=1), ListenerLimits())

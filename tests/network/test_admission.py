@@ -72,7 +72,7 @@ def test_a09_a12_each_address_has_the_rate_of_its_quota_or_the_default() -> None
         assert chosen.rejection_ms(CLIENTS, address, 0) > 0
 
 
-def test_a12_a_refused_connection_was_never_there_for_any_rate() -> None:
+def test_a12_a_rejected_connection_was_never_there_for_any_rate() -> None:
     """So each attempt has the same delay, and others are not delayed by it: A11's vector gives 200 ms each time."""
     chosen = admitting(rate=6, address_rates={HERE: 5}, listeners=(ListenerLimits(rate=6), ListenerLimits()))
     for number in range(50):
@@ -87,7 +87,7 @@ def test_a12_a_refused_connection_was_never_there_for_any_rate() -> None:
     assert chosen.arrived(CLIENTS, 0) > 0
 
 
-def test_a13_beyond_the_refusal_rate_nothing_of_it_stays_in_any_rate() -> None:
+def test_a13_beyond_the_rejection_rate_nothing_of_it_stays_in_any_rate() -> None:
     """Nor in that of its address, which has its full rate as soon as the broker accepts connections again."""
     chosen = admitting(refusal_rate=5, address_rates={THERE: 1})
     assert [chosen.rejection_ms(CLIENTS, HERE, 0) for _ in range(50)] == [0] * 50

@@ -47,7 +47,7 @@ def nothing_sent_on(bench: ProcessorBench) -> None:
     assert bench.targets[0].take() == []
 
 
-def test_b23_the_answer_and_the_end_wait_and_what_comes_meanwhile_is_ignored(bench: ProcessorBench) -> None:
+def test_b23_the_response_and_the_end_wait_and_what_comes_meanwhile_is_ignored(bench: ProcessorBench) -> None:
     client = bench.connect()
     assert int(ask(client, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
     client.send(codec.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0wrong"}))
@@ -79,7 +79,7 @@ def test_b23_little_is_logged_of_a_long_name(bench: ProcessorBench, caplog: pyte
     assert len(line) < 500
 
 
-def test_b23_who_leaves_before_the_answer_is_forgotten(bench: ProcessorBench) -> None:
+def test_b23_who_leaves_before_the_response_is_forgotten(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(request_frame(METADATA, 4, 2))
     bench.run_once(5)
@@ -143,7 +143,7 @@ def test_b24_a_large_request_begun_before_the_end_and_whole_behind_it_is_not_ser
     assert bench.published_value("sessions_expired") == 1
 
 
-def test_b25_a_session_is_begun_again_behind_the_answers_to_what_was_asked_before(bench: ProcessorBench) -> None:
+def test_b25_a_session_is_begun_again_behind_the_responses_to_what_was_asked_before(bench: ProcessorBench) -> None:
     client = bench.connect()
     log_in(client)
     bench.clock.advance_ms(30_000)

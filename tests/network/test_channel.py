@@ -56,7 +56,7 @@ def segment(tmp_path: Path) -> tuple[Path, bytes]:
     return path, content
 
 
-def test_a_small_answer_is_written_at_once(pair: tuple[Channel, socket.socket]) -> None:
+def test_a_small_response_is_written_at_once(pair: tuple[Channel, socket.socket]) -> None:
     channel, client = pair
     channel.out.append(memoryview(b"answer"))
     assert channel.send_out()
@@ -83,7 +83,7 @@ def test_records_leave_in_one_segment_with_what_stands_around_them(segment: tupl
         ours.close()
 
 
-def test_several_answers_leave_in_their_order(pair: tuple[Channel, socket.socket]) -> None:
+def test_several_responses_leave_in_their_order(pair: tuple[Channel, socket.socket]) -> None:
     channel, client = pair
     channel.out += [memoryview(b"one"), b"two", memoryview(b"three")]
     assert channel.send_out()

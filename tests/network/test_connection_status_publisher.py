@@ -63,7 +63,7 @@ def test_connections_are_counted_by_software_until_they_end(bench: Bench) -> Non
     assert bench.clients.software == {}
 
 
-def test_software_that_is_refused_is_not_noted(bench: Bench) -> None:
+def test_software_that_is_rejected_is_not_noted(bench: Bench) -> None:
     channel = bench.connect()
     for software, version in (("<script>", "1"), ("lib", "1 2"), ("", "1"), ("lib", "")):
         bench.introduce(channel, "id", software, version)

@@ -31,7 +31,7 @@ def answer_late(
     bench.run_once(3)
 
 
-def test_an_answer_waits_its_time_and_later_ones_wait_behind_it(bench: ProcessorBench) -> None:
+def test_an_response_waits_its_time_and_later_ones_wait_behind_it(bench: ProcessorBench) -> None:
     client, other = bench.connect(), bench.connect()
     for number in range(3):
         send(client, number)
@@ -81,7 +81,7 @@ def test_what_a_target_has_read_before_the_end_of_delays_is_not_held_back(bench:
 
 
 @pytest.mark.parametrize("delay_ms", [1_000, 3_600_000])
-def test_a_connection_that_has_gone_takes_its_answers_along(bench: ProcessorBench, delay_ms: int) -> None:
+def test_a_connection_that_has_gone_takes_its_responses_along(bench: ProcessorBench, delay_ms: int) -> None:
     client = bench.connect()
     send(client, 1)
     [request] = bench.requests(1)

@@ -77,7 +77,7 @@ def test_a_message_without_a_descriptor(pair: Pair) -> None:
     assert try_receive(pair[1], 100) == (b"plain", -1, False)
 
 
-def test_more_than_one_descriptor_is_refused_whole_and_leaks_none(pair: Pair) -> None:
+def test_more_than_one_descriptor_is_rejected_whole_and_leaks_none(pair: Pair) -> None:
     before = open_fds()
     socket.send_fds(pair[0], [b"two"], [0, 1])
     received = try_receive(pair[1], 100)

@@ -111,7 +111,7 @@ def test_room_comes_back_with_the_end_of_a_connection(bench: ProcessorBench, siz
         assert bench.published_value("requests_kept_bytes") == 0
 
 
-def test_d10_answers_held_for_an_earlier_one_count_as_output() -> None:
+def test_d10_responses_held_for_an_earlier_one_count_as_output() -> None:
     with ProcessorBench(output_max_bytes=65_536) as narrow:
         client = narrow.connect()
         client.send(frame(0) + frame(1) + frame(2))

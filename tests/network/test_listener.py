@@ -40,7 +40,7 @@ def test_an_advertised_address_stays_as_it_is(closing: ExitStack) -> None:
     assert (listener.advertised_host, listener.advertised_port) == ("broker.example", 9999)
 
 
-def test_it_refuses_until_it_listens(closing: ExitStack) -> None:
+def test_it_rejects_until_it_listens(closing: ExitStack) -> None:
     listener = bound(closing, plaintext("127.0.0.1"))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", listener.port))

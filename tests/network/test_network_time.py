@@ -59,7 +59,7 @@ def test_b29_what_is_done_for_a_channel_is_charged_to_its_client() -> None:
     assert network.throttle_ms("b") == 0
 
 
-def test_b29_so_is_the_time_of_lone_answers() -> None:
+def test_b29_so_is_the_time_of_lone_responses() -> None:
     network = Network(LIMITED)
     finished: list[tuple[Any, Any, int]] = []
     finish = [network.time.of_lone(lambda *each: finished.append(each)) for _ in range(EVERY)][-1]

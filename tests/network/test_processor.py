@@ -36,7 +36,7 @@ def served(bench: ProcessorBench, client: Client) -> bool:
     return client.receive(8) == answer_to(request)
 
 
-def test_a_request_comes_in_and_its_answer_goes_out(bench: ProcessorBench) -> None:
+def test_a_request_comes_in_and_its_response_goes_out(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(5, b"body"))
     (request,) = bench.requests(1)
@@ -57,7 +57,7 @@ def test_c01_b07_requests_may_be_cut_anywhere() -> None:
             assert [each.correlation_id for each in bench.requests(4)] == [0, 1, 2, 3], name
 
 
-def test_d10_d11_answers_leave_in_request_order(bench: ProcessorBench) -> None:
+def test_d10_d11_responses_leave_in_request_order(bench: ProcessorBench) -> None:
     """All correlation ids are equal: the order does not depend on them."""
     seed = random_seed()
     client = bench.connect()
@@ -70,7 +70,7 @@ def test_d10_d11_answers_leave_in_request_order(bench: ProcessorBench) -> None:
     assert client.receive(120) == b"".join(b"<%02d>" % number for number in range(30)), f"seed {seed}"
 
 
-def test_d10_answers_of_two_targets_keep_the_order_of_their_requests(bench: ProcessorBench) -> None:
+def test_d10_responses_of_two_targets_keep_the_order_of_their_requests(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1) + frame(2, api_key=CREATE_TOPICS) + frame(3))
     first, third = bench.requests(2)
@@ -235,7 +235,7 @@ PURE = pytest.mark.skipif(compiled is not None, reason="compiled code sends")
 
 
 @pytest.mark.parametrize("step", [pytest.param("send", marks=PURE), "finish", "attach"])
-def test_b22_a_fault_on_one_answer_costs_no_other_connection_its_own(
+def test_b22_a_fault_on_one_response_costs_no_other_connection_its_own(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
     """No ring delivers a response twice: each received response is written in its turn, despite faults on others."""

@@ -70,7 +70,7 @@ def unwritten(bench: ProcessorBench) -> int:
     return bench.value("answers_unwritten_bytes")
 
 
-def test_d10_answers_held_back_count_as_in_flight(bench: ProcessorBench) -> None:
+def test_d10_responses_held_back_count_as_in_flight(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(b"".join(frame(number) for number in range(70)))
     requests = bench.requests(PIPELINE_MAX)
@@ -81,7 +81,7 @@ def test_d10_answers_held_back_count_as_in_flight(bench: ProcessorBench) -> None
     assert len(bench.requests(6)) == 6
 
 
-def test_d10_requests_without_an_answer_free_their_places(bench: ProcessorBench) -> None:
+def test_d10_requests_without_an_response_free_their_places(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(b"".join(frame(number, api_key=PRODUCE) for number in range(200)))
     taken: list[Taken] = []
@@ -92,7 +92,7 @@ def test_d10_requests_without_an_answer_free_their_places(bench: ProcessorBench)
     assert [each.correlation_id for each in taken] == list(range(200))
 
 
-def test_b27_unread_answers_mute_their_connection_until_they_are_read(bench: ProcessorBench) -> None:
+def test_b27_unread_responses_mute_their_connection_until_they_are_read(bench: ProcessorBench) -> None:
     slow, quick = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES), bench.connect()
     slow.send(frame(1))
     (request,) = bench.requests(1)
@@ -110,7 +110,7 @@ def test_b27_unread_answers_mute_their_connection_until_they_are_read(bench: Pro
     assert bench.value("mutes", "output") == 1
 
 
-def test_b27_answers_that_wait_for_an_earlier_one_are_unwritten_too(bench: ProcessorBench) -> None:
+def test_b27_responses_that_wait_for_an_earlier_one_are_unwritten_too(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1) + frame(2))
     first, second = bench.requests(2)
@@ -132,7 +132,7 @@ def test_b27_below_the_cap_reading_goes_on(bench: ProcessorBench) -> None:
     assert bench.value("mutes", "output") == 0
 
 
-def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_answers_go_on(bench: ProcessorBench) -> None:
+def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_responses_go_on(bench: ProcessorBench) -> None:
     filler, other = bench.connect(), bench.connect()
     requests = fill_ring(bench, filler)
     filler.send(frame(50, bytes(60_000)) + frame(51))
@@ -150,7 +150,7 @@ def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_answers_go_on(bench: Pr
     assert not bench.restless()
 
 
-def test_b32_a_full_response_ring_is_drained_whoever_the_answers_are_for(bench: ProcessorBench) -> None:
+def test_b32_a_full_response_ring_is_drained_whoever_the_responses_are_for(bench: ProcessorBench) -> None:
     """Responses for closed connections occupy the ring too: a target must not wait for its space in vain."""
     gone, client = bench.connect(), bench.connect()
     count = 2 * RING_BYTES // 50_000
@@ -169,7 +169,7 @@ def test_b32_a_full_response_ring_is_drained_whoever_the_answers_are_for(bench: 
     assert client.receive(6) == b"answer"
 
 
-def test_b32_a_full_response_ring_of_held_answers_is_drained(bench: ProcessorBench) -> None:
+def test_b32_a_full_response_ring_of_held_responses_is_drained(bench: ProcessorBench) -> None:
     client = bench.connect()
     count = RING_BYTES // 50_000 + 3
     for number in range(count):
@@ -298,7 +298,7 @@ def test_b15_who_is_muted_for_something_else_holds_up_nobody(bench: ProcessorBen
     assert bench.closed() == []
 
 
-def test_c04_a_silent_sender_gets_its_earlier_answers(bench: ProcessorBench) -> None:
+def test_c04_a_silent_sender_gets_its_earlier_responses(bench: ProcessorBench) -> None:
     silent, waiting = bench.connect(), bench.connect()
     silent.send(frame(1) + announced(ARENA_BYTES - 5000))
     (request,) = bench.requests(1)

@@ -94,7 +94,7 @@ def test_b19_a_client_that_goes_while_it_waits_for_memory_is_noticed(bench: Proc
     assert bench.sender.reclaim() or bench.sender.pool.used_bytes == 0
 
 
-def test_b19_a_client_that_goes_with_answers_unread_is_closed(bench: ProcessorBench) -> None:
+def test_b19_a_client_that_goes_with_responses_unread_is_closed(bench: ProcessorBench) -> None:
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     client.send(frame(1))
     (request,) = bench.requests(1)
@@ -106,7 +106,7 @@ def test_b19_a_client_that_goes_with_answers_unread_is_closed(bench: ProcessorBe
 
 
 @pytest.mark.parametrize("bad", [BAD_SIZE, struct.pack(">i", 7), b"GET / HTTP/1.0\r\n\r\n"])
-def test_c02_c03_what_is_no_request_closes_without_an_answer(bench: ProcessorBench, bad: bytes) -> None:
+def test_c02_c03_what_is_no_request_closes_without_an_response(bench: ProcessorBench, bad: bytes) -> None:
     client, other = bench.connect(), bench.connect()
     client.send(bad)
     bench.wait_closed(client)
@@ -128,7 +128,7 @@ def test_d12_earlier_requests_are_answered_before_a_bad_one_closes(bench: Proces
     bench.wait_closed(client)
 
 
-def test_d12_a_bad_request_behind_unsent_answers_waits_for_them(bench: ProcessorBench) -> None:
+def test_d12_a_bad_request_behind_unsent_responses_waits_for_them(bench: ProcessorBench) -> None:
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     client.send(frame(1))
     (request,) = bench.requests(1)
@@ -141,7 +141,7 @@ def test_d12_a_bad_request_behind_unsent_answers_waits_for_them(bench: Processor
     bench.wait_closed(client)
 
 
-def test_d12_a_target_that_closes_is_obeyed_after_the_answers_before_it(bench: ProcessorBench) -> None:
+def test_d12_a_target_that_closes_is_obeyed_after_the_responses_before_it(bench: ProcessorBench) -> None:
     """Responses to later requests are dropped: the client would match them to the missing one."""
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     client.send(frame(1) + frame(2) + frame(3))
@@ -169,7 +169,7 @@ def test_d12_a_close_with_unread_input_does_not_reset_the_connection(bench: Proc
     assert client.sock.recv(100) == b""
 
 
-def test_c13_closing_without_an_answer(bench: ProcessorBench) -> None:
+def test_c13_closing_without_an_response(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1, api_key=PRODUCE))
     (request,) = bench.requests(1)
@@ -193,7 +193,7 @@ def test_b17_idle_connections_are_closed_one_a_turn_least_recent_first() -> None
         assert bench.value("connections_closed", "idle") == 2
 
 
-def test_b17_a_muted_channel_is_idle_too_and_its_answer_is_dropped() -> None:
+def test_b17_a_muted_channel_is_idle_too_and_its_response_is_dropped() -> None:
     with ProcessorBench(connections_max_idle_ms=1000, pipeline_max=1, pipeline_resume=1) as bench:
         client = bench.connect()
         client.send(frame(1))
@@ -309,7 +309,7 @@ def test_b33_repeats_of_a_closed_connection_are_dropped(bench: ProcessorBench) -
     assert not bench.restless()
 
 
-def test_b33_a_replaced_processor_drops_its_predecessors_answers_and_frees_their_room(bench: ProcessorBench) -> None:
+def test_b33_a_replaced_processor_drops_its_predecessors_responses_and_frees_their_room(bench: ProcessorBench) -> None:
     """If they were only read, the target would wait for ever for space in the ring."""
     client = bench.connect()
     count = 2 * (RING_BYTES // 50_000)
@@ -332,7 +332,7 @@ def test_b33_a_replaced_processor_drops_its_predecessors_answers_and_frees_their
     assert newcomer.receive(6) == b"answer"
 
 
-def test_draining_takes_nothing_new_and_lets_answers_leave(bench: ProcessorBench) -> None:
+def test_draining_takes_nothing_new_and_lets_responses_leave(bench: ProcessorBench) -> None:
     busy, idle, fetching = (bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES) for _ in range(3))
     busy.send(frame(1))
     fetching.send(frame(2, api_key=FETCH))

@@ -181,7 +181,7 @@ def test_when_no_turn_succeeds_any_more_the_process_gives_up(monkeypatch: pytest
         run(monkeypatch, [True] * (MOST_FAULTS + 1))
 
 
-def test_a_stop_waits_a_moment_for_answers_that_take_long() -> None:
+def test_a_stop_waits_a_moment_for_responses_that_take_long() -> None:
     stop, clock = StopFlag(), FakeClock()
     turns = Turns([], stop)
     turns.asks_for_long = True

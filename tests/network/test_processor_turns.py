@@ -54,7 +54,7 @@ def peers_by_activity(bench: ProcessorBench) -> list[int]:
     return [channel.serial for channel in bench.processor._selector.channels.values()]
 
 
-def test_b04_the_loop_does_not_sleep_while_answers_wait(bench: ProcessorBench, sleeps: list[int]) -> None:
+def test_b04_the_loop_does_not_sleep_while_responses_wait(bench: ProcessorBench, sleeps: list[int]) -> None:
     """A turn reads a batch; the remaining responses in the ring cause no further bell."""
     clients = [bench.connect() for _ in range(1 + BATCH // 50)]
     for client in clients:
@@ -161,7 +161,7 @@ def test_b06_one_turn_reads_and_writes_the_same_connection(bench: ProcessorBench
     assert [each.correlation_id for each in bench.targets[0].take()] == [2]
 
 
-def test_b10_with_a_pipeline_of_one_the_next_request_waits_for_the_last_byte_of_the_answer() -> None:
+def test_b10_with_a_pipeline_of_one_the_next_request_waits_for_the_last_byte_of_the_response() -> None:
     """As in Apache Kafka: muted from the request until its response is fully sent."""
     with ProcessorBench(pipeline_max=1, pipeline_resume=1) as bench:
         client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
@@ -221,7 +221,7 @@ def shut_down(bench: ProcessorBench, client: Client, _: pytest.MonkeyPatch) -> N
     ("end", "cause"),
     [(leave, "client"), (fail_to_send, "io_error"), (expire, "idle"), (strike, "fault"), (shut_down, "shutdown")],
 )
-def test_b20_every_end_but_a_refusal_is_at_once(
+def test_b20_every_end_but_a_rejection_is_at_once(
     monkeypatch: pytest.MonkeyPatch, end: Callable[[ProcessorBench, Client, pytest.MonkeyPatch], None], cause: str
 ) -> None:
     """It does not wait for pending responses, drops late ones, and is reported once.
@@ -241,7 +241,7 @@ def test_b20_every_end_but_a_refusal_is_at_once(
         assert bench.processor._by_id == {}
 
 
-def test_b20_a_refused_connection_lingers_until_its_answers_have_left(bench: ProcessorBench) -> None:
+def test_b20_a_rejected_connection_lingers_until_its_responses_have_left(bench: ProcessorBench) -> None:
     client = bench.connect()
     request = one_request(bench, client)
     client.send(b"\xff\xff\xff\xff")

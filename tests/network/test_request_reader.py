@@ -100,7 +100,7 @@ def test_a_request_is_described_by_its_first_bytes(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, 0, 1, 7])
-def test_c02_c03_a_bad_size_is_refused_before_what_it_announces_has_come(wire: Wire, size: int) -> None:
+def test_c02_c03_a_bad_size_is_rejected_before_what_it_announces_has_come(wire: Wire, size: int) -> None:
     """Row C03: an empty frame is invalid too. No memory is reserved for it: C04."""
     with pytest.raises(InvalidReceive, match=f"size {size}:"):
         wire.feed(struct.pack(">i", size))

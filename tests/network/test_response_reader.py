@@ -75,7 +75,7 @@ def reading(bench: ProcessorBench) -> Iterator[Reading]:
     made.close()
 
 
-def test_d10_d11_answers_leave_in_request_order_whoever_gives_them(bench: ProcessorBench) -> None:
+def test_d10_d11_responses_leave_in_request_order_whoever_gives_them(bench: ProcessorBench) -> None:
     """Three targets send forty responses in a random order; the client's correlation ids are irrelevant."""
     seed = random_seed()
     generator = random.Random(seed)
@@ -111,7 +111,7 @@ def test_a_written_response_is_counted_whoever_finishes_its_request(bench: Proce
     reading.close()
 
 
-def test_a_held_answer_does_not_need_the_ring(reading: Reading) -> None:
+def test_a_held_response_does_not_need_the_ring(reading: Reading) -> None:
     target = reading.bench.targets[0]
     target.answer(reading.request(1), b"early")
     assert reading.read() == b""
@@ -123,7 +123,7 @@ def test_a_held_answer_does_not_need_the_ring(reading: Reading) -> None:
     assert reading.read() == b"firstearly"
 
 
-def test_d14_the_stamps_of_an_answer_are_kept_until_it_is_written(reading: Reading) -> None:
+def test_d14_the_stamps_of_an_response_are_kept_until_it_is_written(reading: Reading) -> None:
     bench = reading.bench
     request = answered_request(CONNECTION, stamps_ns=(100, 200), api=(3, 9), correlation_id=77, size_bytes=50)
     bench.targets[0].responses.send(request, 300, 400, b"answer")
@@ -137,7 +137,7 @@ def test_d14_the_stamps_of_an_answer_are_kept_until_it_is_written(reading: Readi
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_a_second_answer_to_the_same_request_is_ignored(reading: Reading, held: bool) -> None:
+def test_a_second_response_to_the_same_request_is_ignored(reading: Reading, held: bool) -> None:
     """A replacement of a target may repeat a response of its predecessor (B33)."""
     first = 1 if held else 0
     reading.bench.targets[0].answer(reading.request(first), b"one")
@@ -152,7 +152,7 @@ def test_a_second_answer_to_the_same_request_is_ignored(reading: Reading, held: 
 
 
 @pytest.mark.parametrize("connection", [CONNECTION + 1, CONNECTION + (1 << 32)])
-def test_b21_b33_an_answer_for_nobody_is_dropped(reading: Reading, connection: int) -> None:
+def test_b21_b33_an_response_for_nobody_is_dropped(reading: Reading, connection: int) -> None:
     reading.bench.targets[0].answer(reading.request(0, connection), b"stale")
     assert reading.read() == b""
     assert reading.bench.responses.responses_dropped == 1
@@ -170,7 +170,7 @@ def test_d08_all_that_is_there_is_taken_a_batch_at_a_time(bench: ProcessorBench)
     reading.close()
 
 
-def test_d06_no_answer_on_the_wire_still_counts_as_one(reading: Reading) -> None:
+def test_d06_no_response_on_the_wire_still_counts_as_one(reading: Reading) -> None:
     target = reading.bench.targets[0]
     target.no_response(reading.request(1))
     target.answer(reading.request(2), b"two")
@@ -180,7 +180,7 @@ def test_d06_no_answer_on_the_wire_still_counts_as_one(reading: Reading) -> None
     assert reading.channel.next_response == 3
 
 
-def test_d12_closing_waits_for_earlier_answers_and_drops_later_ones(reading: Reading) -> None:
+def test_d12_closing_waits_for_earlier_responses_and_drops_later_ones(reading: Reading) -> None:
     target = reading.bench.targets[0]
     target.answer(reading.request(2), b"two")
     target.close_connection(reading.request(1))
@@ -210,7 +210,7 @@ def test_ranges_of_files_stand_between_inline_bytes(reading: Reading, tmp_path: 
     assert reading.bench.responses.bytes_taken == 18
 
 
-def test_an_early_answer_keeps_its_file_although_the_segment_goes(reading: Reading, tmp_path: Path) -> None:
+def test_an_early_response_keeps_its_file_although_the_segment_goes(reading: Reading, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"records")
     ranges = [FileRange(0, bytes(path), path.stat().st_ino, 0, 7)]
@@ -234,7 +234,7 @@ def test_a_segment_that_has_gone_closes_the_connection(
 
 
 @pytest.mark.parametrize("sequence", [0, 1])
-def test_b33_an_answer_too_large_for_a_ring_travels_as_a_file_that_is_gone_when_it_is_taken(
+def test_b33_an_response_too_large_for_a_ring_travels_as_a_file_that_is_gone_when_it_is_taken(
     reading: Reading, sequence: int
 ) -> None:
     large = bytes(range(256)) * 2000
@@ -247,7 +247,7 @@ def test_b33_an_answer_too_large_for_a_ring_travels_as_a_file_that_is_gone_when_
 
 
 @pytest.mark.parametrize("connection", [CONNECTION, CONNECTION + 1])
-def test_b21_the_file_of_an_answer_that_nobody_takes_is_removed(reading: Reading, connection: int) -> None:
+def test_b21_the_file_of_an_response_that_nobody_takes_is_removed(reading: Reading, connection: int) -> None:
     reading.bench.targets[0].answer(reading.request(77, connection), bytes(500_000))
     assert len(list(reading.bench.directory.iterdir())) == 1
     assert reading.read() == b""
@@ -271,7 +271,7 @@ class Lone:
         )
 
 
-def test_a_lone_answer_is_written_without_being_attached(bench: ProcessorBench) -> None:
+def test_a_lone_response_is_written_without_being_attached(bench: ProcessorBench) -> None:
     lone = Lone(bench, b"answer")
     channel = lone.reading.channel
     lone.send()
@@ -283,7 +283,7 @@ def test_a_lone_answer_is_written_without_being_attached(bench: ProcessorBench) 
     lone.reading.close()
 
 
-def test_what_a_socket_does_not_take_of_a_lone_answer_goes_the_way_of_all_others(bench: ProcessorBench) -> None:
+def test_what_a_socket_does_not_take_of_a_lone_response_goes_the_way_of_all_others(bench: ProcessorBench) -> None:
     lone = Lone(bench, bytes(range(250)) * 200)
     channel = lone.reading.channel
     channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
@@ -297,7 +297,7 @@ def test_what_a_socket_does_not_take_of_a_lone_answer_goes_the_way_of_all_others
     lone.reading.close()
 
 
-def test_a_lone_answer_to_a_connection_that_has_gone_is_left_to_the_writer(bench: ProcessorBench) -> None:
+def test_a_lone_response_to_a_connection_that_has_gone_is_left_to_the_writer(bench: ProcessorBench) -> None:
     lone = Lone(bench, b"answer")
     lone.reading._client.close()
     lone.send()
@@ -308,7 +308,7 @@ def test_a_lone_answer_to_a_connection_that_has_gone_is_left_to_the_writer(bench
 
 
 @pytest.mark.parametrize("state", ["earlier answer unwritten", "muted", "another in flight"])
-def test_an_answer_is_lone_only_if_nothing_else_is_to_be_done_for_its_channel(
+def test_an_response_is_lone_only_if_nothing_else_is_to_be_done_for_its_channel(
     bench: ProcessorBench, state: str
 ) -> None:
     reading = Reading(bench, 2 if state == "another in flight" else 1)

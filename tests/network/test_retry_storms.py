@@ -53,7 +53,7 @@ def test_d22_errors_of_leaders_are_errors_of_any_kind_too() -> None:
     assert [failures.count(0, 0, is_transient=each) for each in kinds] == [False] * 5 + [True]
 
 
-def test_d22_it_ends_with_a_second_without_errors_after_the_last_answer_has_left() -> None:
+def test_d22_it_ends_with_a_second_without_errors_after_the_last_response_has_left() -> None:
     failures, delay_ns, now_ns = Failures(), 700 * MS, 10 * QUIET_NS
     failures.count(now_ns, delay_ns, is_transient=True)
     for _ in range(3):
@@ -102,7 +102,7 @@ def failing(bench: ProcessorBench, client: Client, *errors: int, topic: str = "a
     return ask(bench, client, produced(*errors, topic=topic), ResponseFacts(first))
 
 
-def test_d22_an_answer_is_held_back_and_nothing_of_it_changes(on: ProcessorBench) -> None:
+def test_d22_an_response_is_held_back_and_nothing_of_it_changes(on: ProcessorBench) -> None:
     client = on.connect()
     assert failing(on, client, NOT_LEADER)
     assert not failing(on, client, NOT_LEADER)

@@ -33,7 +33,7 @@ def test_b08_a_new_channel_is_watched_for_reading_only(registered: Registered) -
     assert selector.poll(0) == [(channel.fd, READ)]
 
 
-def test_b08_write_interest_comes_and_goes_with_unsent_answers(registered: Registered) -> None:
+def test_b08_write_interest_comes_and_goes_with_unsent_responses(registered: Registered) -> None:
     selector, channel, _ = registered
     channel.unsent.append(b"left over")
     selector.update(channel)
@@ -104,7 +104,7 @@ def test_a_channel_that_was_set_aside_can_be_forgotten(registered: Registered) -
     assert not selector.channels
 
 
-def test_b02_a_channel_that_the_kernel_refuses_is_not_taken_in(registered: Registered) -> None:
+def test_b02_a_channel_that_the_kernel_rejects_is_not_taken_in(registered: Registered) -> None:
     selector, channel, _ = registered
     again = Channel(channel.sock, 2, 2, 0, "peer")
     with pytest.raises(FileExistsError):

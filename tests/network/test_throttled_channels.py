@@ -25,7 +25,7 @@ def waiting(bench: ProcessorBench) -> list[Taken]:
     return bench.targets[0].take()
 
 
-def test_d09_b11_the_answer_leaves_at_once_and_what_comes_next_waits(bench: ProcessorBench) -> None:
+def test_d09_b11_the_response_leaves_at_once_and_what_comes_next_waits(bench: ProcessorBench) -> None:
     """D09, E17: reading resumes when the time is over."""
     client = bench.connect()
     send(client, 1)
@@ -77,7 +77,7 @@ def test_b12_a_throttle_that_ends_lifts_no_other_cause(bench: ProcessorBench) ->
     assert len(bench.requests(1)) == 1
 
 
-def test_d06_a_request_without_an_answer_throttles_too(bench: ProcessorBench) -> None:
+def test_d06_a_request_without_an_response_throttles_too(bench: ProcessorBench) -> None:
     """D06: a throttle is attached to the end of any request."""
     client = bench.connect()
     send(client, 1)
@@ -90,7 +90,7 @@ def test_d06_a_request_without_an_answer_throttles_too(bench: ProcessorBench) ->
     assert len(bench.requests(1)) == 1
 
 
-def test_d09_an_early_answer_throttles_before_it_leaves(bench: ProcessorBench) -> None:
+def test_d09_an_early_response_throttles_before_it_leaves(bench: ProcessorBench) -> None:
     """D09: the mute starts although the response waits for an earlier one."""
     client = bench.connect()
     for number in range(2):

@@ -140,7 +140,7 @@ def snappy_chunks(count: int) -> bytes:
 @pytest.mark.parametrize(
     ("codec", "pieces", "whole"), [(GZIP, gzip_members, b"records"), (SNAPPY, snappy_chunks, None)]
 )
-def test_a_batch_in_very_many_pieces_of_nothing_is_refused(
+def test_a_batch_in_very_many_pieces_of_nothing_is_rejected(
     codec: int, pieces: Callable[[int], bytes], whole: bytes | None
 ) -> None:
     assert decompress(codec, pieces(MOST_PIECES), 1 << 20) == (whole or b"a" * MOST_PIECES)

@@ -118,7 +118,7 @@ def test_an_empty_list_names_nobody() -> None:
     CASES[::5],
     ids=[f"{key.name}-{version}" for key, version, *_ in CASES[::5]],
 )
-def test_damaged_requests_are_routed_somewhere_or_refused(
+def test_damaged_requests_are_routed_somewhere_or_rejected(
     key: ApiKey, version: int, topic: str, values: dict[str, Any]
 ) -> None:
     del topic

@@ -66,7 +66,7 @@ def test_as_many_as_anybody_names_are_read_and_not_more(name: str) -> None:
             parse(body, version, 0, len(body))
 
 
-def test_more_tagged_fields_than_allowed_are_refused() -> None:
+def test_more_tagged_fields_than_allowed_are_rejected() -> None:
     def fields(count: int) -> bytes:
         return unsigned_varint_bytes(count) + b"".join(unsigned_varint_bytes(tag) + b"\0" for tag in range(count))
 

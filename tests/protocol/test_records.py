@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], int]] = {
 
 
 @pytest.mark.parametrize("name", list(REFUSED))
-def test_c14_bad_batches_are_refused_with_kafkas_code(name: str) -> None:
+def test_c14_bad_batches_are_rejected_with_kafkas_code(name: str) -> None:
     make, code = REFUSED[name]
     assert _verdict(make()) == code
 

@@ -34,7 +34,7 @@ def test_it_is_private_even_if_it_was_not(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
-def test_a_link_or_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+def test_a_link_or_a_file_in_its_place_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
     for name in ("file", "link"):

@@ -114,7 +114,7 @@ def test_the_log_says_where_a_fault_in_c_has_struck(tmp_path: Path) -> None:
         assert broker.terminate() == 0
 
 
-def test_a_process_in_an_endless_loop_of_c_answers_where_it_stands() -> None:
+def test_a_process_in_an_endless_loop_of_c_responses_where_it_stands() -> None:
     """Where no handler written in Python would ever run."""
     pipe = StackPipe()
     pid = os.fork()

@@ -253,7 +253,7 @@ def test_filters_look_at_who_where_and_what() -> None:
         ],
     ],
 )
-def test_an_acl_that_means_nothing_is_refused(wrong: dict[str, int | str], words: str) -> None:
+def test_an_acl_that_means_nothing_is_rejected(wrong: dict[str, int | str], words: str) -> None:
     check_new(acl("t"))
     with pytest.raises(ApiError, match=words):
         check_new(acl("t")._replace(**wrong))

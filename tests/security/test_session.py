@@ -19,7 +19,7 @@ def test_c18_a_session_says_what_its_client_has_reached(host: str, reached: str)
     assert (session.user, session.host, session.reached) == ("alice", host, reached)
 
 
-def test_a_name_that_is_too_long_is_refused_with_its_length() -> None:
+def test_a_name_that_is_too_long_is_rejected_with_its_length() -> None:
     with pytest.raises(ValueError, match=f"has {MOST_USER_BYTES + 1} bytes; {MOST_USER_BYTES} at most"):
         pack_session("a" * (MOST_USER_BYTES + 1), "127.0.0.1")
 

@@ -77,7 +77,7 @@ def test_head_and_tail_of_a_ring_are_on_different_cache_lines() -> None:
     assert len(lines) == 3
 
 
-def test_a_record_that_does_not_fit_is_refused() -> None:
+def test_a_record_that_does_not_fit_is_rejected() -> None:
     with pytest.raises(ValueError, match="SMALL: fields end at 16, size is 8"):
         Record("SMALL", "", 8, (Field("a", "i", "", "w", ""), Field("b", "q", "", "w", "")))
 

@@ -50,7 +50,7 @@ def test_a_writer_that_died_halfway_leaves_the_publication_before(published: int
     assert found.names == {"number": 99}
 
 
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_is_rejected():
     writer = RecentWriter(memoryview(bytearray(BYTES_NEEDED)))
     with pytest.raises(ValueError, match="do not fit"):
         writer.publish(b"", b"", bytes(BUFFER_BYTES), 0, 0)

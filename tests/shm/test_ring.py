@@ -115,7 +115,7 @@ def test_a_frame_larger_than_the_limit_is_misuse(size: int) -> None:
 
 
 @pytest.mark.parametrize("capacity", [0, -64, 32, 100])
-def test_a_capacity_that_is_no_multiple_of_a_cache_line_is_refused(capacity: int) -> None:
+def test_a_capacity_that_is_no_multiple_of_a_cache_line_is_rejected(capacity: int) -> None:
     with pytest.raises(ValueError, match=str(capacity)):
         ring_bytes(capacity)
 
@@ -167,7 +167,7 @@ def test_a_length_that_cannot_be_is_reported_with_its_value(length: int) -> None
             consumer.read(10)
 
 
-def test_memory_that_was_never_a_ring_is_refused() -> None:
+def test_memory_that_was_never_a_ring_is_rejected() -> None:
     view = memoryview(bytearray(1024))
     with pytest.raises(RingCorrupt, match="capacity 0"):
         RingProducer(view, 0)

@@ -99,7 +99,7 @@ def test_close_with_views_still_held_is_no_error(name: str) -> None:
     held.release()
 
 
-def test_a_name_that_exists_is_refused(name: str) -> None:
+def test_a_name_that_exists_is_rejected(name: str) -> None:
     create(name, 64)
     with pytest.raises(segment.SegmentExists, match=name):
         create(name, 64)
@@ -107,7 +107,7 @@ def test_a_name_that_exists_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, -8, 12])
-def test_bad_sizes_are_refused(name: str, size: int) -> None:
+def test_bad_sizes_are_rejected(name: str, size: int) -> None:
     with pytest.raises(ValueError, match=str(size)):
         create(name, size)
 
@@ -144,14 +144,14 @@ def test_every_page_is_allocated_at_once(name: str) -> None:
     assert (SHM / name[1:]).stat().st_blocks * 512 >= 1 << 20
 
 
-def test_another_layout_version_is_refused(name: str) -> None:
+def test_another_layout_version_is_rejected(name: str) -> None:
     create(name, 64)
     header_word(name, "layout_version", LAYOUT_VERSION + 1)
     with pytest.raises(segment.SegmentWrongVersion, match=f"layout {LAYOUT_VERSION + 1}"):
         attach(name)
 
 
-def test_what_is_not_ours_is_refused(name: str) -> None:
+def test_what_is_not_ours_is_rejected(name: str) -> None:
     create(name, 64)
     header_word(name, "magic", 1)
     with pytest.raises(segment.SegmentWrongVersion, match="not one of our segments"):

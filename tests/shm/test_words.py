@@ -14,7 +14,7 @@ def test_words_alias_the_view() -> None:
 
 
 @pytest.mark.parametrize(("base", "size"), [(4, 8), (0, 12), (-8, 8), (64, 8), (0, 72)])
-def test_unaligned_or_outside_is_refused(base: int, size: int) -> None:
+def test_unaligned_or_outside_is_rejected(base: int, size: int) -> None:
     with pytest.raises(ValueError, match="words at"):
         words_of(memoryview(bytearray(64)), base, size)
 

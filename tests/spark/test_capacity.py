@@ -135,7 +135,7 @@ def test_more_load_wants_more_processes_until_there_is_no_wait_to_tell(spark: Sp
     assert float(result.chart.labels[-1].split()[0]) == pytest.approx(0.95 / 0.3, rel=0.1)
 
 
-def test_a_range_with_too_few_requests_is_refused_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_range_with_too_few_requests_is_rejected_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, "requests", [request(START)])
     log = RequestLog(spark, str(tmp_path))
     context = Context(spark, log, Rollups(spark, "none", log), RANGE, Namespace(window=WINDOW_US, target=70), RANGE.end)

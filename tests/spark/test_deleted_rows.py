@@ -191,7 +191,7 @@ def test_a_deleted_hour_that_the_range_has_in_part_is_said(log: Log) -> None:
     assert said in found.certainty
 
 
-def test_without_any_rows_traffic_answers_and_quotas_end_with_one_line(log: Log, tmp_path: Path) -> None:
+def test_without_any_rows_traffic_responses_and_quotas_end_with_one_line(log: Log, tmp_path: Path) -> None:
     hour = (RANGE[0], "2026-03-01T11:00:00")
     found = log.report(traffic.JOB, asked=hour)
     sums = ("requests", "bytesIn", "bytesOut", "recordsIn", "recordsOut")

@@ -380,7 +380,7 @@ def test_a03_the_acceptor_starts_last_when_all_others_can_serve(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("role", ["cleaner", "recorder"])
-def test_the_broker_is_ready_without_those_who_answer_nobody(tmp_path: Path, role: str) -> None:
+def test_the_broker_is_ready_without_those_who_response_nobody(tmp_path: Path, role: str) -> None:
     """They start late, and run at low priority: a start that waited for them would wait for everything else."""
     with Supervised(tmp_path, fault=f"hold:{role}") as broker:
         broker.ready()

@@ -54,7 +54,7 @@ def test_confluent_kafka_sends_again(rotunda_broker, rotunda_topic, rotunda_requ
     assert values(rotunda_broker.bootstrap, rotunda_topic, 1) == [b"apples"]
 
 
-def test_confluent_kafka_idempotent_after_a_lost_answer(rotunda_broker, rotunda_topic):
+def test_confluent_kafka_idempotent_after_a_lost_response(rotunda_broker, rotunda_topic):
     producer = Producer({"bootstrap.servers": rotunda_broker.bootstrap, "enable.idempotence": True})
     with rotunda_broker.disconnect("Produce", when="after", times=1) as fault:
         producer.produce(rotunda_topic, b"once")
@@ -248,7 +248,7 @@ def broker() -> object:
         (lambda b: b.throttle(client="c", ms=0), r"ms=0: expected milliseconds"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_reason(broker: RotundaBroker, inject: object, complaint: str) -> None:
+def test_what_makes_no_sense_is_rejected_with_the_reason(broker: RotundaBroker, inject: object, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         inject(broker)  # type: ignore[operator]
     assert not broker.faults
@@ -276,7 +276,7 @@ def test_no_setting_makes_a_broker_take_faults() -> None:
         assert b"unknown setting" in done.stderr
 
 
-def test_reset_takes_faults_back_and_a_cancelled_delay_lets_its_answers_go() -> None:
+def test_reset_takes_faults_back_and_a_cancelled_delay_lets_its_responses_go() -> None:
     from confluent_kafka import Producer  # noqa: PLC0415
 
     with RotundaBroker() as broker:

@@ -73,7 +73,7 @@ def test_kafka_python(rotunda_broker, topic, api, error):
 """
 
 COMMITS = """
-def test_a_commit_that_is_refused_is_none(rotunda_broker, topic):
+def test_a_commit_that_is_rejected_is_none(rotunda_broker, topic):
     consumer = consumer_of(rotunda_broker.bootstrap, topic, **{"enable.auto.commit": False})
     assert first(consumer) == b"x"
     with rotunda_broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", group=f"of-{topic}") as fault:

@@ -187,7 +187,7 @@ def test_a_marker_that_is_given_something_else_is_not_passed_over(pytester: pyte
 
 
 @pytest.mark.parametrize("words", ["5", "partition=5", "settings={}, replicas=1"])
-def test_a_topic_marker_that_is_given_something_else_is_refused(pytester: pytest.Pytester, words: str) -> None:
+def test_a_topic_marker_that_is_given_something_else_is_rejected(pytester: pytest.Pytester, words: str) -> None:
     result = run(
         pytester,
         f"""

@@ -99,5 +99,5 @@ def test_users_need_the_right_from_where_they_are() -> None:
         [b"Bearer " + TOKEN.encode(), b"Bearer " + TOKEN.encode()],
     ],
 )
-def test_everything_else_is_refused(authorization: list[bytes]) -> None:
+def test_everything_else_is_rejected(authorization: list[bytes]) -> None:
     assert not allowed(Access(Admission(token=TOKEN, is_user=is_user)), "/", *authorization)

@@ -86,6 +86,6 @@ def test_what_is_no_drawing_is_left_out(inner: str):
     ],
     ids=["nothing", "cut off", "a picture", "a page", "no namespace", "entities", "too deep", "too many", "too large"],
 )
-def test_what_is_no_chart_is_refused(content: bytes, reason: str):
+def test_what_is_no_chart_is_rejected(content: bytes, reason: str):
     with pytest.raises(InvalidChart, match=reason):
         sanitised(content)

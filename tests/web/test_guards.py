@@ -46,7 +46,7 @@ def test_names_of_ours_pass_and_carry_the_policy(host: bytes):
 @pytest.mark.parametrize(
     "host", [b"evil.example", b"localhost.evil.example", b"10.0.0.1", b"", b"[::1", b"a:b:c", b"127.0.0.1.evil", b"[]x"]
 )
-def test_other_names_are_refused(host: bytes):
+def test_other_names_are_rejected(host: bytes):
     """Row 23: a page of another site cannot read ours under its own name (DNS rebinding)."""
     status, headers = asked(Guard(_served, (), False, Access(OPEN), _nobody), host)
     assert status == 421

@@ -15,7 +15,7 @@ BROKER_SETTINGS = PAGE
 pytestmark = pytest.mark.slow
 
 
-def test_answers_are_what_the_description_says(broker: BrokerProcess, tmp_path: Path):
+def test_responses_are_what_the_description_says(broker: BrokerProcess, tmp_path: Path):
     """Streams never end, so they are left out here."""
     url = f"{broker.status()['status_url']}openapi.json"
     done = subprocess.run(

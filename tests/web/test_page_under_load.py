@@ -120,7 +120,7 @@ def has_ended(connection: socket.socket) -> bool:
         return True
 
 
-def test_a_refused_stream_says_when_to_come_back_and_closes(broker: BrokerProcess):
+def test_a_rejected_stream_says_when_to_come_back_and_closes(broker: BrokerProcess):
     with ExitStack() as held:
         assert 200 in statuses([connect(broker, get("/events/overview"), held) for _ in range(100)])
         with closing(http.client.HTTPConnection(*address(broker), timeout=deadline_s())) as connection:

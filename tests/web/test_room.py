@@ -105,7 +105,7 @@ def test_a_request_has_its_time_and_a_silent_connection_three_times_that(room: R
     assert silent.dropped
 
 
-def test_an_answer_under_way_has_no_deadline_while_it_is_read(room: Room, clock: Clock):
+def test_an_response_under_way_has_no_deadline_while_it_is_read(room: Room, clock: Clock):
     [reader] = enter(room, 1)
     room.serve(reader)
     reader.unread_bytes = 1_000_000
@@ -130,7 +130,7 @@ def test_who_has_caught_up_is_not_slow(room: Room, clock: Clock):
     assert not reader.dropped
 
 
-def test_answers_that_wait_have_a_bound_together(room: Room, monkeypatch: pytest.MonkeyPatch):
+def test_responses_that_wait_have_a_bound_together(room: Room, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "MOST_UNREAD_BYTES", 1000)
     first, second = enter(room, 2)
     for each in (first, second):

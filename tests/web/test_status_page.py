@@ -63,7 +63,7 @@ def test_every_screen_is_served_under_its_policy(broker: BrokerProcess, path: st
     assert b"<main" in body
 
 
-def test_a_foreign_host_is_refused_and_nothing_can_be_written(broker: BrokerProcess):
+def test_a_foreign_host_is_rejected_and_nothing_can_be_written(broker: BrokerProcess):
     """Row 23: read-only, and not to be had under the name of another site."""
     assert ask(broker, "/status.json", Host="evil.example")[0] == 421
     for method in ("POST", "PUT", "DELETE", "PATCH"):

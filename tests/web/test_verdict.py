@@ -63,7 +63,7 @@ def test_d23_an_overloaded_handler_is_named_with_the_throttle_time():
     assert "handler 1. Clients are throttled by 40 ms" in found.text
 
 
-def test_d22_answers_that_are_held_back_are_counted_with_where_they_wait():
+def test_d22_responses_that_are_held_back_are_counted_with_where_they_wait():
     found = verdict([processor(0), processor(1, held_back=3)], TARGETS, [], [process("handler")])
     assert (found.level, found.where) == ("busy", ["processor-1"])
     assert found.text.startswith("3 responses are delayed: to clients that repeat failing requests")
@@ -115,7 +115,7 @@ def test_the_last_target_is_the_controller():
     assert "the controller" in verdict([processor()], TARGETS, [ring("request", 0.5, at=2)], []).text
 
 
-def test_answers_and_the_recorder():
+def test_responses_and_the_recorder():
     assert "Responses queue for processor 0" in verdict([processor()], TARGETS, [ring("response", 0.5)], []).text
     found = verdict([processor()], TARGETS, [ring("recorder", 0.9)], [])
     assert (found.level, found.where) == ("busy", ["recorder-0"])

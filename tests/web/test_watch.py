@@ -103,7 +103,7 @@ def test_nothing_is_read_when_nobody_looks(reader: CountingReader):
     assert 2 <= asyncio.run(look()) <= 4
 
 
-def test_too_many_streams_are_refused(reader: CountingReader):
+def test_too_many_streams_are_rejected(reader: CountingReader):
     async def look() -> None:
         watch = Watch(None, reader, Places(1))  # type: ignore[arg-type]
         first, second = watch.follow(view), watch.follow(view)

@@ -71,7 +71,7 @@ def test_a_request_ends_at_its_timeout() -> None:
         (b"\0\0\0\x06\0\0\0\0\0\0", "malformed"),
     ],
 )
-def test_a_broken_answer_is_a_connection_failure(answer: bytes, complaint: str) -> None:
+def test_a_broken_response_is_a_connection_failure(answer: bytes, complaint: str) -> None:
     with (
         answering(answer) as address,
         pytest.raises(ConnectionFailed, match=complaint),

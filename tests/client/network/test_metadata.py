@@ -113,7 +113,7 @@ def test_g08_a_topic_added_while_a_request_is_on_its_way_is_still_wanted() -> No
     assert metadata.new_topics == {"second"}
 
 
-def test_g08_backoff_after_failures_and_after_answers_without_news() -> None:
+def test_g08_backoff_after_failures_and_after_responses_without_news() -> None:
     metadata = new_metadata()
     metadata.add("t", 0)
     for base in (100, 200, 400, 800, 1000, 1000):
@@ -296,7 +296,7 @@ def test_g05_an_unknown_topic_is_asked_for_alone_a_known_one_with_all() -> None:
     assert asked_for(metadata, 0) == {"known", "new"}
 
 
-def test_a_snapshot_answers_about_partitions_and_leaders() -> None:
+def test_a_snapshot_responses_about_partitions_and_leaders() -> None:
     metadata = new_metadata()
     metadata.add("t", 0)
     homeless = PartitionMetadata("t", 2, ErrorCode.LEADER_NOT_AVAILABLE, None, None)

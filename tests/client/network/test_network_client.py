@@ -76,7 +76,7 @@ def test_g28_another_error_to_api_versions_ends_the_connection() -> None:
     assert 1 not in world.selector.endpoints
 
 
-def test_g28_a_refused_authentication_is_told(world: World) -> None:
+def test_g28_a_rejected_authentication_is_told(world: World) -> None:
     error = SaslAuthenticationFailed("wrong password")
     world.client.ready(world.nodes[1], world.now_ms)
     world.selector.end(2, ChannelState(ChannelPhase.AUTHENTICATION_FAILED, "host2", error))
@@ -201,7 +201,7 @@ def test_g33_in_an_older_version_the_broker_has_waited_itself(world: World) -> N
     assert world.client.ready(world.nodes[0], world.now_ms)
 
 
-def test_g30_a_request_without_an_answer_ends_its_connection(world: World) -> None:
+def test_g30_a_request_without_an_response_ends_its_connection(world: World) -> None:
     first = world.send(1)
     world.clock.advance_ms(10)
     second = world.send(1)
@@ -372,7 +372,7 @@ def test_g09_rebootstrap_after_too_long_without_metadata_or_when_the_broker_says
     assert 1 not in world.selector.endpoints
 
 
-def test_g08_an_answer_without_brokers_counts_as_none(world: World) -> None:
+def test_g08_an_response_without_brokers_counts_as_none(world: World) -> None:
     version = world.metadata.update_version
     world.metadata.request_update()
     world.clock.advance_ms(500)

@@ -204,7 +204,7 @@ def test_g31_the_end_of_a_connection_is_told_after_what_came_before_it(selector:
     connect(selector, listener).close()
 
 
-def test_g31_a_refused_connection_is_told(selector: Selector, listener: Listener) -> None:
+def test_g31_a_rejected_connection_is_told(selector: Selector, listener: Listener) -> None:
     endpoint = listener.endpoint
     listener.close()
     selector.connect(1, endpoint, -1, -1)

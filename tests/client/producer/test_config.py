@@ -44,7 +44,7 @@ def test_values_are_of_python_or_as_files_have_them() -> None:
         ("transaction.two.phase.commit.enable", True, "KIP-939"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_can(name, value, complaint) -> None:
+def test_what_cannot_be_is_rejected_with_what_can(name, value, complaint) -> None:
     with pytest.raises(ConfigError) as failure:
         read_config({"bootstrap.servers": "a:1", name: value})
     assert name in str(failure.value)
@@ -63,7 +63,7 @@ def test_g01_client_ids_count_up_or_are_those_of_transactions() -> None:
     assert config(client_id="mine").settings.client_id == "mine"
 
 
-def test_g07_the_delivery_timeout_is_lifted_or_refused(caplog) -> None:
+def test_g07_the_delivery_timeout_is_lifted_or_rejected(caplog) -> None:
     assert config(linger_ms=100_000, request_timeout_ms=50_000).settings.delivery_timeout_ms == 150_000
     assert "delivery.timeout.ms is raised to 150000" in caplog.text
     with pytest.raises(ConfigError, match="set it to 30005 or more"):
@@ -71,7 +71,7 @@ def test_g07_the_delivery_timeout_is_lifted_or_refused(caplog) -> None:
     assert config(delivery_timeout_ms=30_005).settings.delivery_timeout_ms == 30_005
 
 
-def test_g25_idempotence_is_refused_where_asked_for_and_switched_off_elsewhere() -> None:
+def test_g25_idempotence_is_rejected_where_asked_for_and_switched_off_elsewhere() -> None:
     for settings in ({"acks": 1}, {"retries": 0}):
         assert not config(**settings).settings.enable_idempotence
         with pytest.raises(ConfigError, match=r"enable\.idempotence=true is incompatible with"):

@@ -128,7 +128,7 @@ def test_g26_several_records_that_are_named_are_invalid_records() -> None:
         (ErrorCode.INVALID_RECORD, InvalidRecord),
     ],
 )
-def test_g26_what_is_refused_for_good_fails_at_once(code: ErrorCode, error: type[KafkaError]) -> None:
+def test_g26_what_is_rejected_for_good_fails_at_once(code: ErrorCode, error: type[KafkaError]) -> None:
     rig = calm_rig()
     rig.cluster.outcome = PartResponse(None, None, 0, code, -1)
     rig.run(sending(rig, 1))
@@ -152,7 +152,7 @@ def test_g26_without_acks_a_record_is_done_when_it_is_written() -> None:
     assert [(each.error, each.offset) for each in rig.records] == [(None, -1)] * 5
 
 
-def test_g26_after_a_refused_batch_the_next_one_is_accepted() -> None:
+def test_g26_after_a_rejected_batch_the_next_one_is_accepted() -> None:
     """`G26`: an idempotent producer uses the next epoch, so that the sequence of the rejected batch leaves no gap."""
     rig = calm_rig()
 
@@ -279,7 +279,7 @@ def test_another_producer_of_the_same_transactional_id_fences_this_one(version: 
     assert not log.has_open_transaction
 
 
-def test_a_record_that_is_refused_fails_the_commit_and_the_transaction_can_be_aborted() -> None:
+def test_a_record_that_is_rejected_fails_the_commit_and_the_transaction_can_be_aborted() -> None:
     """The commit reports the cause; after an abort the producer continues."""
     rig = calm_rig(transactional_id="transfers")
     seen: list[KafkaError] = []

@@ -146,6 +146,6 @@ def test_parts_keep_wire_order_and_null_records_stay_null() -> None:
     assert parts == [Part("a", None, 9, 27, -1), Part("a", None, 3, 35, 0)]
 
 
-def test_huge_count_is_refused_before_anything_is_set_aside() -> None:
+def test_huge_count_is_rejected_before_anything_is_set_aside() -> None:
     with pytest.raises(InvalidReceive, match="2147483647"):
         parse_produce(b"\xff\xff\x00\x01\x00\x00\x00\x05\x7f\xff\xff\xff", 7, 0, 12)

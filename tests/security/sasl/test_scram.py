@@ -113,13 +113,13 @@ def decoy_salt(users: UserCredentials, name: str) -> bytes:
         (b"n,,n=" + b"x" * MOST_TOKEN_BYTES, "at most are accepted"),
     ],
 )
-def test_first_messages_that_are_refused(first: bytes, cause: str) -> None:
+def test_first_messages_that_are_rejected(first: bytes, cause: str) -> None:
     with pytest.raises(SaslFailed, match=cause):
         ScramServer(SCRAM_SHA_256, credentials(("alice", "secret"))).respond(first)
 
 
 @pytest.mark.parametrize("change", ["nonce", "binding", "short proof", "base64", "form"])
-def test_last_messages_that_are_refused(change: str) -> None:
+def test_last_messages_that_are_rejected(change: str) -> None:
     server = ScramServer(SCRAM_SHA_256, credentials(("alice", "secret")))
     client = ScramClient(SCRAM_SHA_256, "alice", "secret")
     last = client.last(server.respond(client.first())).decode()
