@@ -23,20 +23,17 @@ Unmodified clients against a real broker, feature by feature:
 ops/compat                           # everything that this machine can run
 ops/compat --against HOST:PORT       # the same checks against another broker
 ops/compat --record                  # rewrite this page
-ops/compat --tests                   # more tests with such clients: limits, SASL, ACLs, printed settings
+ops/compat --tests                   # more tests with such clients: limits, SASL, ACLs
 ```
 
-*Handlers killed*: the same features while handlers are killed. *Not run*: the machine lacked what the client needs.
+*Handlers killed*: the same features while handlers are killed ([reliability](reliability.md)). *Not run*: the machine
+lacked what the client needs.
 Each check was held against Apache Kafka {kafka} too, except those that read Rotunda's files or kill its processes.
 librdkafka's tests get topics of one replica where they ask for three.
 
-Kafka Streams uses the classic group protocol, its default. With `group.protocol=streams` it ends with the error of a
-Kafka that has this protocol disabled: streams groups (KIP-1071) are not served.
+Streams groups (KIP-1071) are not served: `group.protocol=streams` ends with Kafka's error for a disabled protocol.
 
 {summary}.
-
-Related: [APIs and versions](api-versions.md), [behaviours](behaviours.md) of Kafka's network layer row by row,
-[reliability](reliability.md) under attack, [performance](performance.md) beside Kafka.
 
 | {columns} |
 |{lines}|
@@ -120,10 +117,15 @@ def verdicts_of(row: Row) -> list[str]:
 
 
 def features_of(outcomes: Sequence[Outcome]) -> str:
-    """Return the names of the features; of tests of a client's own suite their number."""
+    """Return the names of the features, those with one prefix together; of a client's own tests their number."""
     names = [outcome.feature for outcome in outcomes if not _TEST_NAME.match(outcome.feature)]
     tests = len(outcomes) - len(names)
-    return "; ".join([*([f"{tests} single tests"] if tests else []), *map(shortened, names)])
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        prefix, colon, rest = shortened(name).partition(": ")
+        groups.setdefault(prefix + colon, []).append(rest)
+    texts = [prefix + " / ".join(filter(None, rest)) for prefix, rest in groups.items()]
+    return "; ".join([*([f"{tests} single tests"] if tests else []), *texts])
 
 
 def result_of(outcomes: Sequence[Outcome]) -> str:
