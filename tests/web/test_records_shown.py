@@ -4,7 +4,16 @@ import json
 
 import pytest
 
-from rotunda.web.facts.records import LEAST_SHOWN, MOST_SHOWN, MOST_SHOWN_TOGETHER, indented, records_shown, shown
+from rotunda.web.facts.records import (
+    LEAST_HEADERS,
+    LEAST_SHOWN,
+    MOST_HEADERS,
+    MOST_SHOWN,
+    MOST_SHOWN_TOGETHER,
+    indented,
+    records_shown,
+    shown,
+)
 from rotunda.web.sources import RecordFacts, RecordsFound
 
 
@@ -60,3 +69,18 @@ def test_many_long_values_are_cut_sooner() -> None:
     assert len(json.dumps(body)) < 1.3 * MOST_SHOWN_TOGETHER
     assert len(body["records"][-1]["value"]["text"]) == LEAST_SHOWN
     assert body["older"] == "0:1,2:3"
+
+
+def test_deeply_nested_json_is_not_indented() -> None:
+    # Each comma would become a line of 1,800 spaces.
+    text = "[" * 900 + "1," * 7000 + "1" + "]" * 900
+    assert shown(text.encode()).text == text
+
+
+def test_many_headers_and_long_names_are_cut() -> None:
+    headers = (("\x01" * MOST_SHOWN, None),) * 500
+    records = [RecordFacts(0, offset, 0, False, None, None, headers) for offset in range(200)]
+    body = records_shown(RecordsFound(records=records, partitions=[], older={}, newer={}, notes=[]))
+    assert [len(each["headers"]) for each in body["records"]] == [MOST_HEADERS, *[LEAST_HEADERS] * 199]
+    assert len(json.dumps(body)) < 16 * MOST_SHOWN_TOGETHER
+    assert body["notes"][0] == "500 headers at offset 0, the first 100 are shown"

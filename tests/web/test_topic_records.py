@@ -125,6 +125,17 @@ def test_what_a_consumer_does_not_see_is_not_shown(broker: BrokerProcess, wire: 
     producer.abort_transaction(deadline_s())
 
 
+def test_bytes_of_headers_end_a_reading(broker: BrokerProcess, wire: WireClient, topic: str) -> None:
+    create_topic(wire, topic, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd"})
+    for _ in range(100):
+        producer.produce(topic, None, headers=[("h", b"\0" * 900_000)])
+    assert producer.flush(deadline_s()) == 0
+    found = look(broker, topic, count=200)
+    assert 0 < len(found["records"]) < 100
+    assert found["notes"] == ["stopped after 64 MiB or 3 s: not all was searched"]
+
+
 def test_deleted_records_and_an_empty_topic(broker: BrokerProcess, wire: WireClient, topic: str) -> None:
     create_topic(wire, topic, 1)
     empty = look(broker, topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ MOST_SHOWN = 16 * 1024
 #: Bytes of all keys and values of one response that are shown; of each further one only the first `LEAST_SHOWN`.
 MOST_SHOWN_TOGETHER = 1024 * 1024
 LEAST_SHOWN = 256
+#: Headers of a record that are shown, and of each further record.
+MOST_HEADERS, LEAST_HEADERS = 100, 10
+#: Characters of indented JSON: deeply nested JSON is shown without indents.
+_MOST_INDENTED = 4 * MOST_SHOWN
 
 _CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
@@ -81,17 +86,20 @@ def records_shown(found: RecordsFound) -> dict[str, Any]:
     """Return found records as plain values for JSON, as `ShownRecords` has them."""
     left = MOST_SHOWN_TOGETHER
     records = []
+    notes = list(found.notes)
     for each in found.records:
-        most = MOST_SHOWN if left > 0 else LEAST_SHOWN
-        records.append(_record(each, most))
-        parts = (each.key, each.value, *(value for _, value in each.headers))
-        left -= sum(min(most, len(part or b"")) for part in parts)
+        most, most_headers = (MOST_SHOWN, MOST_HEADERS) if left > 0 else (LEAST_SHOWN, LEAST_HEADERS)
+        headers = each.headers[:most_headers]
+        records.append(_record(each._replace(headers=headers), most))
+        left -= sum(min(most, len(part or b"")) for part in (each.key, each.value, *chain(*headers)))
+        if len(headers) < len(each.headers):
+            notes.append(f"{len(each.headers)} headers at offset {each.offset}, the first {len(headers)} are shown")
     shown = ShownRecords(
         records=records,
         partitions=[ShownPartition(**each._asdict()) for each in found.partitions],
         older=_places(found.older),
         newer=_places(found.newer),
-        notes=list(found.notes),
+        notes=notes,
     )
     return asdict(shown)
 
@@ -115,8 +123,15 @@ def shown(data: bytes | None, most: int = MOST_SHOWN) -> Shown:
 
 
 def indented(text: str) -> str:
-    """Return valid JSON with indents; numbers, strings and equal names are unchanged."""
-    return "".join(_indented(_TOKENS.findall(text)))
+    """Return valid JSON with indents unless they make it too long; numbers, strings and equal names are unchanged."""
+    parts: list[str] = []
+    left = _MOST_INDENTED
+    for part in _indented(_TOKENS.findall(text)):
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            return text
+    return "".join(parts)
 
 
 def _indented(parts: list[str]) -> Iterator[str]:
@@ -164,7 +179,7 @@ def _record(each: RecordFacts, most: int) -> ShownRecord:
         is_log_append_time=each.is_log_append_time,
         key=shown(each.key, most),
         value=shown(each.value, most),
-        headers=[ShownHeader(key=key[:MOST_SHOWN], value=shown(value, most)) for key, value in each.headers],
+        headers=[ShownHeader(key=key[:most], value=shown(value, most)) for key, value in each.headers],
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.client.admin.offsets import Bounds, at_time, bounds
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rotunda.broker.client.network.blocking_client import BlockingClient
     from rotunda.broker.clock import Clock
 
-#: Limits of one search: bytes of keys and values, and time.
+#: Limits of one search: bytes of keys, values and headers, and time.
 MOST_BYTES: Final = 64 << 20
 MOST_NS: Final = 3_000_000_000
 
@@ -204,16 +204,23 @@ class _Run:
         key = self._wanted.key
         for each in fetcher.fetch(_MAX_WAIT_MS):
             record, found = each.record, into[each.partition].found
-            self._left_bytes -= len(record.key or b"") + len(record.value or b"")
+            self._left_bytes -= sum(len(part or b"") for part in (record.key, record.value, *chain(*record.headers)))
             if (key is None or record.key == key) and (most is None or len(found) < most):
                 found.append(each)
-            if self._left_bytes <= 0 or self._clock.monotonic_ns() > self._until_ns:
-                self._stop(
-                    f"stopped after {MOST_BYTES >> 20} MiB or {MOST_NS // 1_000_000_000} s: not all was searched"
-                )
+            if self._is_too_long():
                 return
+        # A fetch of aborted transactions or of control batches has no records.
+        if self._is_too_long():
+            return
         for partition in [each for each in fetcher.positions if len(into[each].found) == most]:
             del fetcher.positions[partition]
+
+    def _is_too_long(self) -> bool:
+        """Return whether a limit is reached; then stop."""
+        if self._left_bytes > 0 and self._clock.monotonic_ns() <= self._until_ns:
+            return False
+        self._stop(f"stopped after {MOST_BYTES >> 20} MiB or {MOST_NS // 1_000_000_000} s: not all was searched")
+        return True
 
     def _stop(self, reason: str) -> None:
         self._is_over = True
