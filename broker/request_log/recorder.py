@@ -249,6 +249,9 @@ class Recorder:
         """Write the rows of a minute that has ended."""
         if self._history is None:
             return
+        if not self._metadata.broker_config.request_log_enable:
+            self._history.discard(self._now_us())
+            return
         rows = self._history.run_once(self._now_us(), self._metadata.topics, is_last=is_last)
         for row in rows:
             self._hour_files.add(row)

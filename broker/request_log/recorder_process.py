@@ -64,9 +64,14 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     history = _history(context, generation, root, roles)
     if not (root / RUNNING).exists():
         clock = SystemClock()
-        _await_first(
-            context, root, stop, lambda: roles.notice(clock.monotonic_ns()) or history.notice(clock.wall_ms() * 1000)
-        )
+
+        def notice() -> bool:
+            if not context.recorder_rings.settings().enabled:
+                history.discard(clock.wall_ms() * 1000)
+                return False
+            return roles.notice(clock.monotonic_ns()) or history.notice(clock.wall_ms() * 1000)
+
+        _await_first(context, root, stop, notice)
         if _made(context) != made and not is_anything_told(context):
             raise Retired
         if stop.is_set() and not is_anything_told(context):

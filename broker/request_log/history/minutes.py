@@ -105,6 +105,16 @@ class History:
             self._notice_requests(now_us)
         return self.is_under_way
 
+    def discard(self, now_us: int) -> None:
+        """Forget the present minute: the request log is off. Requests until the next minute may be counted later."""
+        if now_us // MINUTE_US != self._sampled_minute:
+            self._minute = self._sampled_minute = now_us // MINUTE_US
+            topics = totals_of_table(self._sources.table)
+            self._before = _Sample(self._processes(), api_totals(self._processors), topics)
+        self._watch.look(now_us)
+        self._events, self._further_events = [], 0
+        self._has_requests = False
+
     def run_once(self, now_us: int, topics: Callable[[], Iterable[TopicInfo]], *, is_last: bool = False) -> list[Row]:
         """Return the rows of a minute that has ended, or with `is_last` of the present one so far."""
         minute = now_us // MINUTE_US
