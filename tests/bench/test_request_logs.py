@@ -24,7 +24,7 @@ def test_every_row_is_there_once_and_in_its_hour(monkeypatch: pytest.MonkeyPatch
     assert found == [(rows, rows, hours, True)]
 
 
-def test_every_question_that_is_asked_of_duckdb_has_an_response_on_such_a_log(tmp_path: Path) -> None:
+def test_every_question_that_is_asked_of_duckdb_has_a_response_on_such_a_log(tmp_path: Path) -> None:
     log = tmp_path / "request-log"
     assert request_logs.generate(log, 5000) == 1
     with duckdb.connect() as connection:

@@ -151,7 +151,7 @@ def test_a_join_that_is_sent_again_responses_the_earlier_one(coordinator: Coordi
     assert again[0].error_code == other[0].error_code == 0
 
 
-def test_an_response_that_was_lost_is_given_again_without_another_rebalance(coordinator: Coordinator) -> None:
+def test_a_response_that_was_lost_is_given_again_without_another_rebalance(coordinator: Coordinator) -> None:
     """Users row 7: no extra rebalance."""
     leader, follower = stable_group(coordinator)
     join(coordinator, leader)

@@ -93,7 +93,7 @@ def test_a_failed_write_is_told_to_everybody_and_to_the_owner_of_the_log() -> No
     assert failures == [True]
 
 
-def test_what_an_response_appends_waits_for_the_next_flush() -> None:
+def test_what_a_response_appends_waits_for_the_next_flush() -> None:
     appends = Appends()
     appends.log.append([(b"a", b"")], lambda _: appends.log.append([(b"b", b"")], lambda _: None))
     appends.log.flush()

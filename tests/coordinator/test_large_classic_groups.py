@@ -86,7 +86,7 @@ def test_one_that_joins_again_meanwhile_has_both_responses(coordinator: Coordina
 
 
 @pytest.mark.parametrize("syncs", [False, True])
-def test_nobody_is_taken_for_dead_who_waits_for_an_response(coordinator: Coordinator, syncs: bool) -> None:
+def test_nobody_is_taken_for_dead_who_waits_for_a_response(coordinator: Coordinator, syncs: bool) -> None:
     """All sessions start with the first response, after any wait."""
     answers = joining(coordinator)
     if syncs:

@@ -134,7 +134,7 @@ def test_a_replaced_handler_has_the_faults_of_its_predecessor(broker: RotundaBro
     assert {error(answer) for answer in answers} == {6}
 
 
-def test_an_response_is_lost_after_the_work_and_a_request_before_it(broker: RotundaBroker) -> None:
+def test_a_response_is_lost_after_the_work_and_a_request_before_it(broker: RotundaBroker) -> None:
     for when, written in (("before", 0), ("after", 1)):
         for acks in (-1, 0):
             before = ends(broker)[0]

@@ -299,7 +299,7 @@ def test_a_timeout_of_0_gives_up_no_owner(cluster: AdminCluster) -> None:
     assert answer.timeout_ms == 5_000
 
 
-def test_an_response_that_is_complete_does_not_wait(cluster: AdminCluster) -> None:
+def test_a_response_that_is_complete_does_not_wait(cluster: AdminCluster) -> None:
     cluster.owner_answers[cluster.partition("orders").row] = (0, START_OFFSET.pack(4))
     assert told(cluster, 2, delete_records(cluster, 2, ("orders", [(0, 4)]))) == [("orders", 0, 0, 4)]
 

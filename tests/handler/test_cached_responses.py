@@ -159,7 +159,7 @@ def test_long_responses_are_not_kept(
     assert calls[ApiKey.METADATA] == 2
 
 
-def test_an_response_is_what_a_client_that_asks_for_the_first_time_gets(stepped: SteppedBroker) -> None:
+def test_a_response_is_what_a_client_that_asks_for_the_first_time_gets(stepped: SteppedBroker) -> None:
     """Topics are created, deleted, recreated and extended; a request from a new client id is not cached."""
     seed = secrets.randbits(32)
     print(f"seed {seed}")

@@ -48,7 +48,7 @@ def numbered(stepped: SteppedBroker, partition: int, count: int = 3) -> list[Cli
     return clients
 
 
-def test_an_response_that_cannot_be_made_closes_its_connection_and_the_others_are_given(
+def test_a_response_that_cannot_be_made_closes_its_connection_and_the_others_are_given(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On the general path. Its memory is released as well: a hold without an end would block the ring for all."""
@@ -68,7 +68,7 @@ def test_an_response_that_cannot_be_made_closes_its_connection_and_the_others_ar
     assert "ours" in caplog.text
 
 
-def test_an_response_of_the_fast_way_that_cannot_be_made_costs_no_other(
+def test_a_response_of_the_fast_way_that_cannot_be_made_costs_no_other(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     partition = stepped.owned_by("topic", 0)[0]

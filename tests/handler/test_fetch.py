@@ -95,7 +95,7 @@ def test_the_first_batch_comes_whole_and_no_further_one_beyond_the_limit(stepped
     assert second.records == b""
 
 
-def test_an_response_with_too_many_fields_for_a_ring_travels_as_a_file(
+def test_a_response_with_too_many_fields_for_a_ring_travels_as_a_file(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(response_writer, "MOST_ENVELOPE_BYTES", 100)

@@ -173,7 +173,7 @@ def test_a_replacement_knows_no_sessions(stepped: SteppedBroker) -> None:
     assert consumer.fetch([(0, 0)]).parts == [Answered(0, 0, [b"a"])]
 
 
-def test_each_partition_has_its_turn_when_an_response_has_not_room_for_all(stepped: SteppedBroker) -> None:
+def test_each_partition_has_its_turn_when_a_response_has_not_room_for_all(stepped: SteppedBroker) -> None:
     for partition in range(4):
         append(stepped, partition, b"%d" % partition)
     consumer = Consumer(stepped)

@@ -80,7 +80,7 @@ def test_a_resource_is_described_once_with_all_the_keys_that_are_asked_for(stepp
     assert len(result.configs) > 100
 
 
-def test_what_makes_an_response_too_long_is_rejected_by_itself(short: SteppedBroker) -> None:
+def test_what_makes_a_response_too_long_is_rejected_by_itself(short: SteppedBroker) -> None:
     resources = [{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
     resources += [{"resource_type": 32, "resource_name": name, "configuration_keys": None} for name in GROUPS * 20]
     resources += [
@@ -98,7 +98,7 @@ def test_what_makes_an_response_too_long_is_rejected_by_itself(short: SteppedBro
     assert sent.answer.error_code == POLICY_VIOLATION
 
 
-def test_an_response_with_no_place_for_that_closes_its_connection(short: SteppedBroker, caplog: Any) -> None:
+def test_a_response_with_no_place_for_that_closes_its_connection(short: SteppedBroker, caplog: Any) -> None:
     listed = [(f"group-{number}", "consumer", "Stable", "classic") for number in range(3000)]
     with mock.patch("rotunda.broker.apis.groups.list_groups.decode_listed", side_effect=lambda _: iter_once(listed)):
         sent = short.client().send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=0)

@@ -95,7 +95,7 @@ def test_a_produce_that_kills_is_dropped_after_the_second_death(
     assert stepped.released(0, 0)
 
 
-def test_an_response_that_kills_is_dropped_after_the_second_death(
+def test_a_response_that_kills_is_dropped_after_the_second_death(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The copy that its processor resends is the same request."""
@@ -145,7 +145,7 @@ def test_a_part_that_kills_its_owner_closes_the_connection_at_its_taker(
     assert all(stepped.released(0, target) for target in range(2))
 
 
-def test_an_response_that_was_put_off_and_kills_is_its_requests_fault(
+def test_a_response_that_was_put_off_and_kills_is_its_requests_fault(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not attributed to the request that was being handled when it was retried."""

@@ -209,7 +209,7 @@ def test_a_fault_closes_one_connection_and_no_more(
     assert broken.given_up == 1
 
 
-def test_an_operation_without_an_response_at_its_deadline_is_given_up(
+def test_an_operation_without_a_response_at_its_deadline_is_given_up(
     delayed: Purgatory, caplog: pytest.LogCaptureFixture
 ) -> None:
     given_up: list[int] = []

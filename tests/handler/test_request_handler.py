@@ -220,7 +220,7 @@ def test_a_fault_while_metadata_is_taken_over_leaves_nothing_remembered_of_what_
     assert produced(late) == [(3, -1)]
 
 
-def test_an_response_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
+def test_a_response_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
     broker = SteppedBroker(tmp_path, ring_bytes=4096)
     try:
         for number in range(20):
@@ -356,7 +356,7 @@ def test_a_topic_is_created_for_whoever_asks_for_its_metadata(stepped: SteppedBr
     assert stepped.partition("made", 0).index == 0
 
 
-def test_acks_0_ends_without_an_response_and_an_error_closes(stepped: SteppedBroker) -> None:
+def test_acks_0_ends_without_a_response_and_an_error_closes(stepped: SteppedBroker) -> None:
     """`C13`, on the general path and then on the fast one."""
     client = stepped.client()
     batch = record_batch([b"a"])

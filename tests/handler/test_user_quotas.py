@@ -160,7 +160,7 @@ SETTINGS_OF_ALL = {
 
 @pytest.mark.parametrize("quota", ["producer_byte_rate", "request_percentage", *SETTINGS_OF_ALL])
 @pytest.mark.parametrize("acks", [1, 0])
-def test_e14_an_response_says_which_quota_gave_its_throttle_time(tmp_path: Path, quota: str, acks: int) -> None:
+def test_e14_a_response_says_which_quota_gave_its_throttle_time(tmp_path: Path, quota: str, acks: int) -> None:
     """For the request log: also the first request of a connection, on the general path, and one without a response."""
     broker = SteppedBroker(tmp_path, handlers=1, settings=SETTINGS_OF_ALL.get(quota))
     try:

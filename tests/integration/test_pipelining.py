@@ -105,7 +105,7 @@ def test_order_holds_when_requests_span_owners(broker: BrokerProcess, wire, topi
         assert values == written[partition], f"seed {seed}, partition {partition}"
 
 
-def test_an_response_waits_for_the_parked_fetch_before_it(broker: BrokerProcess, wire, topic) -> None:
+def test_a_response_waits_for_the_parked_fetch_before_it(broker: BrokerProcess, wire, topic) -> None:
     create_topic(wire, topic)
     wire.send(waiting_fetch(1, topic, 0) + request_frame(API_VERSIONS, 0, 2))
     wire.expect_silence(A_WHILE_SECONDS)

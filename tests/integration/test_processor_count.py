@@ -79,9 +79,7 @@ def test_a28_only_connections_of_those_that_go_are_closed(own_broker: BrokerProc
         client.close()
 
 
-def test_a28_an_response_under_way_leaves_before_its_connection_is_closed(
-    own_broker: BrokerProcess, topic: str
-) -> None:
+def test_a28_a_response_under_way_leaves_before_its_connection_is_closed(own_broker: BrokerProcess, topic: str) -> None:
     """Those that wait for records are waited for too; the counts of connections and queues follow."""
     clients = [WireClient(own_broker.port) for _ in range(4)]
     create_topic(clients[0], topic, 1)

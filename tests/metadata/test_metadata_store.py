@@ -224,7 +224,7 @@ def test_random_kills_lose_no_committed_topic(path: Path) -> None:
     assert final.version == len(final.topics) > committed
 
 
-def test_a_full_disk_is_an_response_and_changes_nothing(path: Path) -> None:
+def test_a_full_disk_is_a_response_and_changes_nothing(path: Path) -> None:
     store = MetadataStore.open(path)
     insert(store, "before", [0])
     store._connection.execute("PRAGMA max_page_count = 1")

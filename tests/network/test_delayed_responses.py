@@ -31,7 +31,7 @@ def answer_late(
     bench.run_once(3)
 
 
-def test_an_response_waits_its_time_and_later_ones_wait_behind_it(bench: ProcessorBench) -> None:
+def test_a_response_waits_its_time_and_later_ones_wait_behind_it(bench: ProcessorBench) -> None:
     client, other = bench.connect(), bench.connect()
     for number in range(3):
         send(client, number)

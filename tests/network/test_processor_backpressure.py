@@ -81,7 +81,7 @@ def test_d10_responses_held_back_count_as_in_flight(bench: ProcessorBench) -> No
     assert len(bench.requests(6)) == 6
 
 
-def test_d10_requests_without_an_response_free_their_places(bench: ProcessorBench) -> None:
+def test_d10_requests_without_a_response_free_their_places(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(b"".join(frame(number, api_key=PRODUCE) for number in range(200)))
     taken: list[Taken] = []

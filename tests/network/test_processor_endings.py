@@ -106,7 +106,7 @@ def test_b19_a_client_that_goes_with_responses_unread_is_closed(bench: Processor
 
 
 @pytest.mark.parametrize("bad", [BAD_SIZE, struct.pack(">i", 7), b"GET / HTTP/1.0\r\n\r\n"])
-def test_c02_c03_what_is_no_request_closes_without_an_response(bench: ProcessorBench, bad: bytes) -> None:
+def test_c02_c03_what_is_no_request_closes_without_a_response(bench: ProcessorBench, bad: bytes) -> None:
     client, other = bench.connect(), bench.connect()
     client.send(bad)
     bench.wait_closed(client)
@@ -169,7 +169,7 @@ def test_d12_a_close_with_unread_input_does_not_reset_the_connection(bench: Proc
     assert client.sock.recv(100) == b""
 
 
-def test_c13_closing_without_an_response(bench: ProcessorBench) -> None:
+def test_c13_closing_without_a_response(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1, api_key=PRODUCE))
     (request,) = bench.requests(1)

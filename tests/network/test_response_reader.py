@@ -123,7 +123,7 @@ def test_a_held_response_does_not_need_the_ring(reading: Reading) -> None:
     assert reading.read() == b"firstearly"
 
 
-def test_d14_the_stamps_of_an_response_are_kept_until_it_is_written(reading: Reading) -> None:
+def test_d14_the_stamps_of_a_response_are_kept_until_it_is_written(reading: Reading) -> None:
     bench = reading.bench
     request = answered_request(CONNECTION, stamps_ns=(100, 200), api=(3, 9), correlation_id=77, size_bytes=50)
     bench.targets[0].responses.send(request, 300, 400, b"answer")
@@ -152,7 +152,7 @@ def test_a_second_response_to_the_same_request_is_ignored(reading: Reading, held
 
 
 @pytest.mark.parametrize("connection", [CONNECTION + 1, CONNECTION + (1 << 32)])
-def test_b21_b33_an_response_for_nobody_is_dropped(reading: Reading, connection: int) -> None:
+def test_b21_b33_a_response_for_nobody_is_dropped(reading: Reading, connection: int) -> None:
     reading.bench.targets[0].answer(reading.request(0, connection), b"stale")
     assert reading.read() == b""
     assert reading.bench.responses.responses_dropped == 1
@@ -234,7 +234,7 @@ def test_a_segment_that_has_gone_closes_the_connection(
 
 
 @pytest.mark.parametrize("sequence", [0, 1])
-def test_b33_an_response_too_large_for_a_ring_travels_as_a_file_that_is_gone_when_it_is_taken(
+def test_b33_a_response_too_large_for_a_ring_travels_as_a_file_that_is_gone_when_it_is_taken(
     reading: Reading, sequence: int
 ) -> None:
     large = bytes(range(256)) * 2000
@@ -247,7 +247,7 @@ def test_b33_an_response_too_large_for_a_ring_travels_as_a_file_that_is_gone_whe
 
 
 @pytest.mark.parametrize("connection", [CONNECTION, CONNECTION + 1])
-def test_b21_the_file_of_an_response_that_nobody_takes_is_removed(reading: Reading, connection: int) -> None:
+def test_b21_the_file_of_a_response_that_nobody_takes_is_removed(reading: Reading, connection: int) -> None:
     reading.bench.targets[0].answer(reading.request(77, connection), bytes(500_000))
     assert len(list(reading.bench.directory.iterdir())) == 1
     assert reading.read() == b""
@@ -308,7 +308,7 @@ def test_a_lone_response_to_a_connection_that_has_gone_is_left_to_the_writer(ben
 
 
 @pytest.mark.parametrize("state", ["earlier answer unwritten", "muted", "another in flight"])
-def test_an_response_is_lone_only_if_nothing_else_is_to_be_done_for_its_channel(
+def test_a_response_is_lone_only_if_nothing_else_is_to_be_done_for_its_channel(
     bench: ProcessorBench, state: str
 ) -> None:
     reading = Reading(bench, 2 if state == "another in flight" else 1)

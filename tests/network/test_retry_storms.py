@@ -102,7 +102,7 @@ def failing(bench: ProcessorBench, client: Client, *errors: int, topic: str = "a
     return ask(bench, client, produced(*errors, topic=topic), ResponseFacts(first))
 
 
-def test_d22_an_response_is_held_back_and_nothing_of_it_changes(on: ProcessorBench) -> None:
+def test_d22_a_response_is_held_back_and_nothing_of_it_changes(on: ProcessorBench) -> None:
     client = on.connect()
     assert failing(on, client, NOT_LEADER)
     assert not failing(on, client, NOT_LEADER)

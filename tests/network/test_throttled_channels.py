@@ -77,7 +77,7 @@ def test_b12_a_throttle_that_ends_lifts_no_other_cause(bench: ProcessorBench) ->
     assert len(bench.requests(1)) == 1
 
 
-def test_d06_a_request_without_an_response_throttles_too(bench: ProcessorBench) -> None:
+def test_d06_a_request_without_a_response_throttles_too(bench: ProcessorBench) -> None:
     """D06: a throttle is attached to the end of any request."""
     client = bench.connect()
     send(client, 1)

@@ -548,7 +548,7 @@ def test_what_came_before_a_record_that_was_changed_is_served(bench: ProcessorBe
     assert bench.value("connections_closed", "fault") == 0
 
 
-def test_b09_an_response_that_the_socket_does_not_take_goes_on_where_it_was(bench: ProcessorBench) -> None:
+def test_b09_a_response_that_the_socket_does_not_take_goes_on_where_it_was(bench: ProcessorBench) -> None:
     """Encrypted records are not encrypted again, with other reads and requests meanwhile; no bytes are sent twice."""
     client = TlsClient(bench, send_buffer=4096).shake_hands()
     expected = b""

@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_rejected_and_what_is_smaller_still_fits() -> None:
     assert encoder.error_code == 44
 
 
-def test_an_response_without_a_place_for_the_rejection_is_too_large() -> None:
+def test_a_response_without_a_place_for_the_rejection_is_too_large() -> None:
     listed = {"groups": [{"group_id": f"group-{number}"} for number in range(1000)]}
     with pytest.raises(AnswerTooLargeError):
         written(ApiKey.LIST_GROUPS, 3, listed, most_bytes=5000)
@@ -121,7 +121,7 @@ def test_a_name_that_no_version_has_is_an_error() -> None:
         written(ApiKey.DESCRIBE_GROUPS, 4, {"groups": [{"gruop_id": ""}]})
 
 
-def test_elements_written_elsewhere_stand_in_an_response_as_they_are() -> None:
+def test_elements_written_elsewhere_stand_in_a_response_as_they_are() -> None:
     """Such elements are responses of other coordinators for their groups; each error code remains with its element."""
     values = without_made(groups(40, members=3))
     work = encoded_elements((ApiKey.DESCRIBE_GROUPS, 4, "groups"), values["groups"], 6000)

@@ -38,7 +38,7 @@ def _read(api_key: int, version: int, wire: bytes) -> Any:
     return codec.decode_response(api_key, version, wire, 4, len(wire))
 
 
-def test_e16_c08_an_response_that_says_which_versions_there_are_stays_as_it_is() -> None:
+def test_e16_c08_a_response_that_says_which_versions_there_are_stays_as_it_is() -> None:
     """C08: it is version 0 for any requested version, without a field for a throttle time."""
     wire = unsupported_version_response(7, 0, 4)
     for version in (5, 99):

@@ -105,7 +105,7 @@ def test_a_request_has_its_time_and_a_silent_connection_three_times_that(room: R
     assert silent.dropped
 
 
-def test_an_response_under_way_has_no_deadline_while_it_is_read(room: Room, clock: Clock):
+def test_a_response_under_way_has_no_deadline_while_it_is_read(room: Room, clock: Clock):
     [reader] = enter(room, 1)
     room.serve(reader)
     reader.unread_bytes = 1_000_000

@@ -130,7 +130,7 @@ def test_unreadable_records_leave_the_seconds_unknown() -> None:
     assert facts(measured(Log([bytes(broken)], end=1), 0)) == (1, None, (lag.NOT_READ.format("CORRUPT_MESSAGE"),))
 
 
-def test_every_partition_is_found_however_little_an_response_holds() -> None:
+def test_every_partition_is_found_however_little_a_response_holds() -> None:
     """A response has one whole batch for its first partition only, and may end within one for the others."""
     partitions = [TopicPartition("orders", each) for each in range(5)] + [TopicPartition("other", 0)]
     logs = {

@@ -201,7 +201,7 @@ def test_g33_in_an_older_version_the_broker_has_waited_itself(world: World) -> N
     assert world.client.ready(world.nodes[0], world.now_ms)
 
 
-def test_g30_a_request_without_an_response_ends_its_connection(world: World) -> None:
+def test_g30_a_request_without_a_response_ends_its_connection(world: World) -> None:
     first = world.send(1)
     world.clock.advance_ms(10)
     second = world.send(1)
@@ -372,7 +372,7 @@ def test_g09_rebootstrap_after_too_long_without_metadata_or_when_the_broker_says
     assert 1 not in world.selector.endpoints
 
 
-def test_g08_an_response_without_brokers_counts_as_none(world: World) -> None:
+def test_g08_a_response_without_brokers_counts_as_none(world: World) -> None:
     version = world.metadata.update_version
     world.metadata.request_update()
     world.clock.advance_ms(500)

@@ -125,7 +125,7 @@ def test_h08_an_unknown_mechanism_is_answered_with_those_that_there_are() -> Non
         ([handshake(), token("x" * 1000)], "sasl.server.max.receive.size"),
     ],
 )
-def test_h09_other_frames_are_failures_without_an_response(frames: list[bytes], cause: str) -> None:
+def test_h09_other_frames_are_failures_without_a_response(frames: list[bytes], cause: str) -> None:
     one = begun()
     steps = [one.take(each, 0, 1) for each in frames]
     assert all(step.failure is None for step in steps[:-1])
@@ -266,7 +266,7 @@ def test_h09_tokens_that_python_cannot_take_are_failures(version: int, claims: s
     assert one.state is State.FAILED
 
 
-def test_h10_a_session_lasts_no_longer_than_an_response_can_say() -> None:
+def test_h10_a_session_lasts_no_longer_than_a_response_can_say() -> None:
     one, step = taken_with_a_token('{"sub":"a","exp":' + "9" * 30 + "}", 1)
     assert one.is_open
     assert step.response.endswith(struct.pack(">qb", (1 << 63) - 1, 0))

@@ -149,7 +149,7 @@ def test_keys_that_cannot_be_read_again_stay(keys: KeySet, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("answer", ["[]", "null", '{"keys": {}}', '{"keys": [null]}'])
-def test_an_response_that_holds_no_keys_is_a_failure_and_the_next_one_may_be_good(tmp_path: Path, answer: str) -> None:
+def test_a_response_that_holds_no_keys_is_a_failure_and_the_next_one_may_be_good(tmp_path: Path, answer: str) -> None:
     (tmp_path / "jwks.json").write_text(answer)
     key_set = KeySet(JwksSettings((tmp_path / "jwks.json").as_uri(), 3_600_000, 1, 10))
     assert key_set.find("ec") is None
