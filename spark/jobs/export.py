@@ -23,7 +23,7 @@ from rotunda.spark.results.text_table import counted, lines
 from rotunda.spark.session import configured, session
 from rotunda.spark.storage import Storage
 from rotunda.spark.topics.exports import Exported, Exports
-from rotunda.spark.topics.topic_log import Bounds, Span, TopicLog, open_topic
+from rotunda.spark.topics.topic_log import Bounds, Span, TopicLog, directories_of, open_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +69,8 @@ def export(
     Raises JobFailed.
     """
     _check_columns(spark, columns)
+    # An unknown topic, or a name such as `..`, must not change the output.
+    directories_of(data_dir, topic)
     storage = Storage(spark, output)
     if not storage.renames_at_once:
         raise JobFailed(

@@ -24,6 +24,7 @@ RECORDS, STAGED = "records", "staged"
 OFFSETS = "_offsets.json"
 VERSION = 1
 _RUN = re.compile(r"run=(\d+)")
+_ATTEMPT = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,9 @@ class Exports:
         return f"{self._storage.root}/{self._attempt}"
 
     def begin(self) -> None:
-        """Begin an attempt, and remove the files of failed ones and of killed runs."""
-        self._storage.remove(STAGED)
+        """Begin an attempt, and remove the files of failed ones and of killed runs, nothing else."""
+        for name in filter(_ATTEMPT.fullmatch, self._storage.names(STAGED)):
+            self._storage.remove(f"{STAGED}/{name}")
         self._attempt = f"{STAGED}/{uuid4().hex}"
 
     def commit(self, run: int, text: str) -> None:

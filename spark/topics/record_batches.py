@@ -6,6 +6,7 @@ transactions. Memory holds one slice of a segment file, one uncompressed batch a
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_right
 from collections import deque
@@ -19,6 +20,8 @@ import pyarrow as pa
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log.log_reader import ATTEMPTS, FileSlice, LogReader
 from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, segment_file
+from rotunda.broker.log.segments.segment_scan import scan_headers
+from rotunda.broker.log.segments.segment_walk import SegmentWalk
 from rotunda.broker.protocol.record_reader import Record, iterate_records
 from rotunda.broker.protocol.record_writer import read_marker
 from rotunda.broker.protocol.records import BatchHeader, batch_headers, crc_ok
@@ -39,6 +42,7 @@ _ROWS, _ROWS_BYTES = 10_000, 8 << 20
 _MOST_BATCH_BYTES: Final = 1 << 30
 _MOST_TIME_MS: Final = (2**63 - 1) // 1000
 _NO_TIMESTAMP: Final = -1
+_NO_OFFSET: Final = 2**63
 
 
 class RecordsChanged(Exception):  # noqa: N818 - the driver looks for this name
@@ -58,6 +62,10 @@ def read_spans(spans: Sequence[Span], numbers: Iterable[pa.RecordBatch]) -> Iter
 
 def read_span(span: Span) -> Iterator[pa.RecordBatch]:
     """Yield the records of a span. Raises RecordsChanged, RecordsUnreadable."""
+    try:
+        _check_segment(span)
+    except FileNotFoundError as error:
+        raise RecordsChanged(f"{error.filename} was deleted") from None
     records: list[Record] = []
     size_bytes = 0
     for found in _batches(span):
@@ -68,6 +76,39 @@ def read_span(span: Span) -> Iterator[pa.RecordBatch]:
             records, size_bytes = [], 0
     if records:
         yield _to_arrow(records, span.partition)
+
+
+def _check_segment(span: Span) -> None:
+    """Check that whole batches follow one another to the end of the span or of its file.
+
+    A search skips an unreadable rest of a file. Raises RecordsUnreadable, FileNotFoundError.
+    """
+    directory = Path(span.directory)
+    bases = offsets_of(directory, LOG_SUFFIX)
+    number = max(bisect_right(bases, span.start) - 1, 0)
+    if not bases:
+        raise FileNotFoundError(errno.ENOENT, "no segment", span.directory)
+    is_last = number + 1 == len(bases)
+    following = _NO_OFFSET if is_last else bases[number + 1]
+    path = segment_file(directory, bases[number], LOG_SUFFIX)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        size_bytes = os.fstat(fd).st_size
+        walk = SegmentWalk(directory, bases[number], fd, size_bytes)
+        end = walk.position_of(span.start) if span.start > bases[number] else 0
+        offset = bases[number]
+        for position, header in scan_headers(fd, end, size_bytes):
+            if not offset <= header.base_offset <= header.last_offset or header.last_offset >= (
+                following or _NO_OFFSET
+            ):
+                break
+            end, offset = position + header.size_bytes, header.last_offset + 1
+            if offset >= span.stop:
+                return
+    finally:
+        os.close(fd)
+    if end < size_bytes or is_last:
+        raise RecordsUnreadable(f"{path}: no readable batch from offset {offset} on, at byte {end}")
 
 
 def _size_of(records: list[Record]) -> int:

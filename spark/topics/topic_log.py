@@ -89,9 +89,7 @@ def open_topic(data_dir: Path, topic: str, given: Mapping[int, Bounds]) -> Topic
     Raises JobFailed for an unknown topic or unreadable checkpoints, and FileNotFoundError when the topic is deleted
     meanwhile.
     """
-    directories = _directories(data_dir, topic)
-    if not directories:
-        raise JobFailed(f"no topic {topic} in {data_dir}; --data-dir names the broker's data directory")
+    directories = directories_of(data_dir, topic)
     ids = {read_topic_id(directory) for directory in directories.values()}
     if len(ids) != 1 or None in ids:
         raise JobFailed(f"directories {topic}-N in {data_dir} have not all the same topic id: is it being deleted?")
@@ -111,13 +109,17 @@ def open_topic(data_dir: Path, topic: str, given: Mapping[int, Bounds]) -> Topic
     return TopicLog(topic, topic_id, partitions)
 
 
-def _directories(data_dir: Path, topic: str) -> dict[int, Path]:
+def directories_of(data_dir: Path, topic: str) -> dict[int, Path]:
+    """Return the directory of each partition. Raises JobFailed for an unknown topic."""
     pattern = re.compile(rf"{re.escape(topic)}-(\d+)")
     try:
         names = os.listdir(data_dir)
     except OSError as error:
         raise JobFailed(f"{data_dir} cannot be read: {error.strerror}") from error
-    return {int(found[1]): data_dir / name for name in names if (found := pattern.fullmatch(name))}
+    found = {int(each[1]): data_dir / name for name in names if (each := pattern.fullmatch(name))}
+    if not found:
+        raise JobFailed(f"no topic {topic} in {data_dir}; --data-dir names the broker's data directory")
+    return found
 
 
 def _stable_end(directory: Path, high_watermark: int) -> int:

@@ -179,6 +179,41 @@ def test_of_a_compacted_topic_the_remaining_records_are_exported(
     assert len({key for (key,) in topic.rows("key")}) == 100
 
 
+@pytest.mark.parametrize("damage", ["length", "magic", "offset", "cut", "cut in the first segment"])
+def test_a_damaged_segment_ends_the_run(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, damage: str
+) -> None:
+    topic = Topic(broker, f"damaged-{damage.replace(' ', '-')}", tmp_path / "out", 1, segment_bytes="1048576")
+    for number in range(30):
+        topic.send([b"%d" % number + bytes(50_000)])
+    segments = sorted((broker.data_dir / f"{topic.name}-0").glob("*.log"))
+    segment = segments[-1] if damage == "cut" else segments[0]
+    content = segment.read_bytes()
+    if damage.startswith("cut"):
+        content = content[:-100]
+    else:
+        place = {"length": 8, "magic": 16, "offset": 3}[damage]
+        second = 12 + int.from_bytes(content[8:12])
+        content = content[: second + place] + b"\x7f" + content[second + place + 1 :]
+    segment.write_bytes(content)
+    with pytest.raises(JobFailed, match=r"no readable batch from offset .*; nothing was exported"):
+        topic.export(spark)
+    assert not (topic.output / "records").exists()
+
+
+def test_an_output_of_other_files_keeps_them(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> None:
+    topic = Topic(broker, "beside", tmp_path / "out", partitions=1)
+    own = topic.output / "staged" / "own"
+    own.mkdir(parents=True)
+    topic.send([b"a"])
+    assert "1 record of beside" in topic.export(spark)
+    assert own.exists()
+    for name in ("unknown", ".."):
+        with pytest.raises(JobFailed, match=f"no topic {name}"):
+            export(spark, name, broker.data_dir, str(tmp_path / "new"), {})
+    assert not (tmp_path / "new").exists()
+
+
 def test_runs_that_die_anywhere_leave_no_record_twice(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path, sampling: Sampling
 ) -> None:
