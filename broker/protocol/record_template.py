@@ -17,7 +17,10 @@ _ONE_BYTE: Final = 64
 _TWO_BYTES: Final = 8192
 
 #: By offset delta, its bytes as a big-endian number.
-_DELTAS: Final = tuple(int.from_bytes(varint_bytes(delta), "big") for delta in range(_TWO_BYTES))
+_DELTAS: Final = (
+    *range(0, 2 * _ONE_BYTE, 2),
+    *[(delta << 1 & 0x7F | 0x80) << 8 | delta >> 6 for delta in range(_ONE_BYTE, _TWO_BYTES)],
+)
 
 #: Fields packed per record: the bytes before its delta, the delta, the bytes before the first number, that number, the
 #: bytes before the second, and that number.

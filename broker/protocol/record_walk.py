@@ -59,10 +59,10 @@ _RUN_DISCOUNT: Final = 32
 #: same within one.
 _ONE_BYTE_OFFSETS: Final = 64
 _PERIOD: Final = 8192
-_ONLY: Final = bytes(2 * index for index in range(_ONE_BYTE_OFFSETS))
-_FIRST: Final = bytes(2 * index & 0x7F | 0x80 for index in range(_PERIOD))
-_SECOND: Final = bytes(index >> 6 for index in range(_PERIOD))
-_SECOND_OF_MORE: Final = bytes(index >> 6 | 0x80 for index in range(_PERIOD))
+_ONLY: Final = bytes(range(0, 0x80, 2))
+_FIRST: Final = bytes(range(0x80, 0x100, 2)) * (_PERIOD // _ONE_BYTE_OFFSETS)
+_SECOND: Final = b"".join(bytes([high]) * _ONE_BYTE_OFFSETS for high in range(0x80))
+_SECOND_OF_MORE: Final = b"".join(bytes([high]) * _ONE_BYTE_OFFSETS for high in range(0x80, 0x100))
 
 _LAST_BYTES: Final = bytes(range(0x80))
 _OTHER_BYTES: Final = bytes(range(0x80, 0x100))

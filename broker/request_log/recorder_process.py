@@ -60,10 +60,11 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     page = context.begin_metrics(Role.RECORDER, 0, generation)
     made = _made(context)
     context.mark_ready(Role.RECORDER, 0, generation)
-    roles = RoleRows(_role_sources(context), context.recorder_rings, SystemClock.monotonic_ns())
-    history = _history(context, generation, root, roles)
-    if not (root / RUNNING).exists():
-        clock = SystemClock()
+    clock = SystemClock()
+    roles = RoleRows(_role_sources(context), context.recorder_rings, clock.monotonic_ns())
+    began_us, was_killed = clock.wall_ms() * 1000, (root / RUNNING).exists()
+    history = _history(context, generation, roles, began_us, was_killed=was_killed)
+    if not was_killed:
 
         def notice() -> bool:
             if not context.recorder_rings.settings().enabled:
@@ -77,13 +78,15 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         if stop.is_set() and not is_anything_told(context):
             return
     recorder = build(context, generation, root)
+    if generation == 1:
+        _add_start(history, context, began_us, was_killed=was_killed)
     recorder.record_roles(roles)
     recorder.record_history(history)
     recorder.is_prepared = False
     threading.Thread(target=_prepare, args=(recorder, context), daemon=True).start()
     _serve(recorder, context, page, stop, made)
     if context.broker_words.draining:
-        history.add_event(SystemClock().wall_ms() * 1000, "broker_stop", "stopped")
+        history.add_event(clock.wall_ms() * 1000, "broker_stop", "stopped")
     recorder.finish()
     (root / RUNNING).unlink(missing_ok=True)
     if not stop.is_set():
@@ -103,10 +106,9 @@ def _role_sources(context: ProcessContext) -> RoleSources:
     return RoleSources(context.slots, context.metrics_pages.readers_by_process(made, context.handlers), rings)
 
 
-def _history(context: ProcessContext, generation: int, root: Path, roles: RoleRows) -> History:
+def _history(context: ProcessContext, generation: int, roles: RoleRows, began_us: int, *, was_killed: bool) -> History:
     """Return the history, which begins with the start of the broker if this is its first recorder."""
     pages = context.metrics_pages.readers_by_process(*_made(context))
-    was_killed = (root / RUNNING).exists()
     watch = EventWatch(
         EventSources(
             context.slots,
@@ -119,13 +121,13 @@ def _history(context: ProcessContext, generation: int, root: Path, roles: RoleRo
         replaces_killed=generation > 1 and was_killed,
     )
     sources = HistorySources(pages, context.slots, context.partitions, roles.peaks, context.config.data_dir)
-    now_us = SystemClock().wall_ms() * 1000
-    history = History(sources, watch, now_us, is_first=generation == 1)
-    if generation == 1:
-        before = "the broker before was killed" if was_killed else "clean start"
-        text = f"Rotunda {installed_version()}, {context.processors} processors, {context.handlers} handlers; {before}"
-        history.add_event(now_us, "broker_start", text, is_quiet=not was_killed)
-    return history
+    return History(sources, watch, began_us, is_first=generation == 1)
+
+
+def _add_start(history: History, context: ProcessContext, began_us: int, *, was_killed: bool) -> None:
+    before = "the broker before was killed" if was_killed else "clean start"
+    text = f"Rotunda {installed_version()}, {context.processors} processors, {context.handlers} handlers; {before}"
+    history.add_event(began_us, "broker_start", text, is_quiet=not was_killed)
 
 
 def _made(context: ProcessContext) -> tuple[int, int]:
