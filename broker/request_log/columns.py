@@ -232,6 +232,7 @@ CLIENT_METRICS_ROWS = Dataset(
         Column("user", STRING, "user name; ANONYMOUS for unauthenticated clients"),
         Column("softwareName", STRING, "client library; empty if unknown"),
         Column("softwareVersion", STRING, "its version; empty if unknown"),
+        Column("address", STRING, "IP address of the client"),
         Column("name", STRING, "name of the metric"),
         Column("attributes", STRING, "its attributes, a JSON object"),
         Column("kind", STRING, "gauge, sum, histogram"),

@@ -20,6 +20,7 @@ def metric_rows(instance: Instance, points: Sequence[DataPoint], wall_ms: int) -
         "user": instance.user,
         "softwareName": client.client_software_name,
         "softwareVersion": client.client_software_version,
+        "address": client.client_source_address,
     }
     for point in points:
         yield {

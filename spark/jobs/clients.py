@@ -1,4 +1,4 @@
-"""The clients report: software and versions, API versions that later brokers have dropped, and unhealthy connections.
+"""The clients report: software, API versions that later brokers have dropped, unhealthy connections, pushed metrics.
 
 A connection is idle when it was open for --idle-after with fewer than --idle-requests a minute, and short-lived when it
 was closed within --short-lived. A client loops when it opens more than --loop-connections from one address in one
@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from rotunda.spark.analysis.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
+from rotunda.spark.analysis.pushed_metrics import PUSHED_COLUMNS, by_instance
 from rotunda.spark.job import Context, Job, main
 from rotunda.spark.options import length_us, positive
 from rotunda.spark.results.result import Result
-from rotunda.spark.results.text_table import cell
+from rotunda.spark.results.text_table import cell, counted
 
 _SOFTWARE = ("softwareName", "softwareVersion", "clientId")
 _VERSION = ("requestApiKeyName", "requestApiVersion", *_SOFTWARE)
@@ -54,9 +55,7 @@ def dropped(rows: DataFrame) -> DataFrame:
 
 
 #: Limits of the result where rows have been deleted.
-_LACKING = (
-    "software and versions are from the hourly tables; dropped versions and connections only as far as rows are left"
-)
+_LACKING = "software and versions are from the hourly tables; all else only as far as rows are left"
 
 
 def answer(context: Context) -> Result:
@@ -73,6 +72,7 @@ def answer(context: Context) -> Result:
         "versions": versions(requests),
         "dropped": dropped(log.read("requests", time_range, DEPRECATED_COLUMNS)).cache(),
         "connections": clients.cache(),
+        "pushed": by_instance(log.read("client_metrics", time_range, PUSHED_COLUMNS)).cache(),
     }
     names = F.count_distinct(F.coalesce("clientId", F.lit(""))).alias("clients")
     libraries = F.count_distinct("softwareName").alias("libraries")
@@ -87,9 +87,9 @@ def answer(context: Context) -> Result:
         ),
     }
     counts = {name: value or 0 for name, value in found.items()}
-    return Result(
-        _headline(counts, tables["connections"].first()), tables, coverage, facts={**counts}, lacking=_LACKING
-    )
+    counts["pushing"] = tables["pushed"].count()
+    headline = _headline(counts, tables["connections"].first(), tables["pushed"].first())
+    return Result(headline, tables, coverage, facts={**counts}, lacking=_LACKING)
 
 
 def _first(one: DataFrame) -> dict[str, int]:
@@ -97,7 +97,7 @@ def _first(one: DataFrame) -> dict[str, int]:
     return row.asDict() if row else {}
 
 
-def _headline(counts: dict[str, int], first: Row | None) -> str:
+def _headline(counts: dict[str, int], first: Row | None, slowest: Row | None) -> str:
     old = (
         f"{counts['clientsOfDropped']} of them, {counts['requestsOfDropped']:,} requests,"
         if counts["clientsOfDropped"]
@@ -111,7 +111,18 @@ def _headline(counts: dict[str, int], first: Row | None) -> str:
     if first is not None and first.looping:
         rate = f"{cell(first.clientId)} at {cell(first.address)} opened {first.mostInMinute:,} in one minute"
         parts.append(f"{counts['looping']:,} loop: {rate}")
+    parts.append(_pushed(counts["pushing"], slowest))
     return "; ".join(parts)
+
+
+def _pushed(clients: int, slowest: Row | None) -> str:
+    if slowest is None:
+        return "no client pushed metrics"
+    of_them = f"{counted(clients, 'client')} pushed metrics"
+    if slowest.requestMeanMs is None:
+        return of_them
+    latency = f"{cell(slowest.requestMeanMs)} ms a request, at most {cell(slowest.requestMaxMs)} ms"
+    return f"{of_them}, slowest is {cell(slowest.clientId)} at {cell(slowest.address)}: {latency}"
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

@@ -59,8 +59,8 @@ _DATASETS = {
     """,
     "client_metrics": """
         time timestamp, valueTime timestamp, clientInstanceId string, clientId string, user string, softwareName string,
-        softwareVersion string, name string, attributes string, kind string, isDelta bool, value double, count int64,
-        handler int16
+        softwareVersion string, address string, name string, attributes string, kind string, isDelta bool,
+        value double, count int64, handler int16
     """,
     "roles": """
         time timestamp, intervalUs int64, traffic bool, role string, index int16, generation int32, restarts int32,

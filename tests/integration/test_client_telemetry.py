@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer
 
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
+from tests.support.client_metrics import subscribe
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask
 from tests.support.request_log import Start, rows
@@ -18,18 +19,6 @@ from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
 ON = {"client_telemetry_receiver_enable": "true"}
-SUBSCRIBE, RESOURCE = 0, 16
-
-
-def subscribe(wire: WireClient, **configs: str) -> None:
-    """Create a subscription, as kafka-client-metrics does."""
-    changes = [
-        {"name": name.replace("_", "."), "config_operation": SUBSCRIBE, "value": value}
-        for name, value in configs.items()
-    ]
-    resource = {"resource_type": RESOURCE, "resource_name": "all", "configs": changes}
-    answer = ask(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]})
-    assert [each.error_code for each in answer.responses] == [0]
 
 
 def pushed(broker: BrokerProcess, client_id: str) -> list[dict[str, Any]]:
@@ -83,7 +72,8 @@ def test_t16_what_librdkafka_pushes_is_in_the_request_log(start: Start) -> None:
     assert 'client_metric{instance="' in page(broker, "metrics")
     consumer.close()
     of_writer = pushed(broker, "writer")
-    assert {(row["user"], row["softwareName"]) for row in of_writer} == {("ANONYMOUS", "confluent-kafka-python")}
+    whose = {(row["user"], row["softwareName"], row["address"]) for row in of_writer}
+    assert whose == {("ANONYMOUS", "confluent-kafka-python", "127.0.0.1")}
     assert {row["kind"] for row in of_writer} == {"gauge", "sum"}
     assert all(row["name"].startswith("org.apache.kafka.") for row in of_writer)
     assert {row["name"].split(".")[3] for row in of_writer} >= {"producer"}

@@ -70,6 +70,13 @@ def _random_events(chance: random.Random) -> list[dict[str, Any]]:
     return events
 
 
+def _context(spark: SparkSession, path: Path) -> Context:
+    """Return the context of a job over the first hour of a log, with the default options."""
+    log, time_range = RequestLog(spark, str(path)), TimeRange.of("2026-03-01T10:00", "2026-03-01T11:00", NOW)
+    thresholds = Namespace(idle_after=600_000_000, idle_requests=1, short_lived=5_000_000, loop_connections=30)
+    return Context(spark, log, Rollups(spark, str(path / "r"), log), time_range, thresholds, NOW)
+
+
 def test_idle_short_lived_and_looping_connections_are_found(spark: SparkSession, tmp_path: Path) -> None:
     """A client opens 40 connections in a minute; one stays open with a single request; a healthy one is busy."""
     events, rows = [], []
@@ -86,14 +93,58 @@ def test_idle_short_lived_and_looping_connections_are_found(spark: SparkSession,
     rows.append(request(START, clientId="old", requestApiVersion=2, requestApiVersionDeprecated=True, sampleWeight=4))
     write(tmp_path, "connections", events)
     write(tmp_path, "requests", rows)
-    log = RequestLog(spark, str(tmp_path))
-    time_range = TimeRange.of("2026-03-01T10:00", "2026-03-01T11:00", NOW)
-    thresholds = Namespace(idle_after=600_000_000, idle_requests=1, short_lived=5_000_000, loop_connections=30)
-    result = answer(Context(spark, log, Rollups(spark, str(tmp_path / "r"), log), time_range, thresholds, NOW))
+    result = answer(_context(spark, tmp_path))
     table = {row.clientId: row for row in result.tables["connections"].collect()}
     cron, dashboard, app = table["cron"], table["dashboard"], table["app"]
     assert (cron.looping, cron.mostInMinute, cron.shortLived, cron.causes) == (True, 40, 40, "client 40")
     assert (dashboard.open, dashboard.idle, dashboard.requests, dashboard.looping) == (1, 1, 1, False)
     assert (app.open, app.idle, app.requests) == (1, 0, 600)
     assert "1 of them, 4 requests, with API versions that later brokers have dropped" in result.headline
+    assert result.headline.endswith("; no client pushed metrics")
     assert "42 connections: 1 idle, 40 short-lived; 1 loop: cron at 10.0.0.7 opened 40 in one minute" in result.headline
+
+
+def test_pushed_metrics_are_those_of_each_instance_the_slowest_first(spark: SparkSession, tmp_path: Path) -> None:
+    """Two producers and a consumer; intervals without requests, and growth as well as totals of a sum."""
+    common = "org.apache.kafka."
+    latency = f"{common}producer.request.latency."
+    pushes: list[tuple[str, int, str, float, bool]] = [
+        ("quick", 0, f"{latency}avg", 4.0, False),
+        ("quick", 1, f"{latency}avg", 0.0, False),
+        ("quick", 2, f"{latency}avg", 8.0, False),
+        ("quick", 0, f"{latency}max", 20.0, False),
+        ("quick", 0, f"{common}producer.node.request.latency.max", 900.0, False),
+        ("slow", 1, f"{latency}avg", 30.0, False),
+        ("slow", 1, f"{latency}max", 45.0, False),
+        ("slow", 0, f"{common}producer.connection.creation.total", 3.0, True),
+        ("slow", 1, f"{common}producer.connection.creation.total", 2.0, True),
+        ("reader", 3, f"{common}consumer.fetch.manager.fetch.latency.avg", 100.0, False),
+        ("reader", 3, f"{common}consumer.fetch.manager.fetch.latency.max", 500.0, False),
+        ("reader", 3, f"{common}consumer.fetch.manager.records.lag.max", 70.0, False),
+        ("reader", 3, f"{common}consumer.fetch.manager.records.lag.avg", 90.0, False),
+        ("reader", 3, f"{common}consumer.connection.creation.total", 2.0, False),
+        ("reader", 4, f"{common}consumer.connection.creation.total", 4.0, False),
+    ]
+    rows = []
+    for client, second, name, value, is_delta in pushes:
+        time, software = START + timedelta(seconds=second), "librdkafka" if second else ""
+        who = {"clientInstanceId": f"id-{client}", "clientId": client, "softwareName": software, "address": "10.0.0.7"}
+        rows.append({"time": time, "valueTime": time, "name": name, "value": value, "isDelta": is_delta, **who})
+    write(tmp_path, "client_metrics", rows)
+    write(tmp_path, "requests", [request(START)])
+    result = answer(_context(spark, tmp_path))
+    found = result.tables["pushed"].collect()
+    numbers = [
+        (row.clientId, row.requestMeanMs, row.requestMaxMs, row.fetchMeanMs, row.fetchMaxMs, row.lagMax,
+         row.connectionsOpened)
+        for row in found
+    ]  # fmt: skip
+    assert numbers == [
+        ("slow", 30, 45, None, None, None, 5),
+        ("quick", 6, 20, None, None, None, None),
+        ("reader", None, None, 100, 500, 70, 4),
+    ]
+    assert {(row.softwareName, row.address) for row in found} == {("librdkafka", "10.0.0.7")}
+    assert found[2].lastPush.astimezone(UTC) == START + timedelta(seconds=4)
+    slowest = "slowest is slow at 10.0.0.7: 30.0 ms a request, at most 45.0 ms"
+    assert result.headline.endswith(f"; 3 clients pushed metrics, {slowest}")

@@ -15,6 +15,7 @@ from rotunda.spark.analysis.batching import batch_sizes, savings
 from rotunda.spark.analysis.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
 from rotunda.spark.analysis.lag import Bounds, episodes, spans
 from rotunda.spark.analysis.objectives import Objective
+from rotunda.spark.analysis.pushed_metrics import PUSHED_COLUMNS, by_instance
 from rotunda.spark.analysis.quota_charges import (
     CONNECTION_COLUMNS,
     connection_charges,
@@ -122,6 +123,7 @@ QUESTIONS: dict[str, tuple[Callable[[RequestLog], DataFrame], set[str]]] = {
     ),
     "errors": (lambda log: errors.runs(read(log, errors.COLUMNS), 1), {*errors.COLUMNS}),
     "dropped": (lambda log: clients.dropped(read(log, clients.DEPRECATED_COLUMNS)), {*clients.DEPRECATED_COLUMNS}),
+    "pushed": (lambda log: by_instance(log.read("client_metrics", RANGE, PUSHED_COLUMNS)), set()),
     "clients": (lived, {"connection", "clientId", "sampleWeight"}),
     "slo": (
         lambda log: slo.counts(read(log, slo.COLUMNS), [OBJECTIVE], RANGE.end_us),
@@ -145,6 +147,7 @@ QUESTIONS: dict[str, tuple[Callable[[RequestLog], DataFrame], set[str]]] = {
 #: Of other datasets, by query: its allowed columns.
 OTHERS = {
     ("clients", "connections"): {*EVENT_COLUMNS},
+    ("pushed", "client_metrics"): {*PUSHED_COLUMNS},
     ("groups", "groups"): {*groups.COLUMNS},
     ("quotas", "connections"): {"event", "address"},
     ("replay", "connections"): {*replay.CONNECTION_COLUMNS},
@@ -161,6 +164,7 @@ def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Reques
     root = tmp_path_factory.mktemp("log")
     write(root, "requests", [request(START)])
     write(root, "connections", [{"time": START, "event": "open", "connection": "0-1-1"}])
+    write(root, "client_metrics", [{"time": START, "valueTime": START}])
     write(root, "roles", [{"time": START, "role": "handler", "index": 0}])
     write(root, "gaps", [{"time": START, "rows": 1}])
     write(root, "groups", [{"time": START, "event": "join", "group": "mailer"}])

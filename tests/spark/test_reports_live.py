@@ -18,7 +18,10 @@ from rotunda.spark.jobs import clients, errors, latency, quotas, slo, traffic
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.time_range import TimeRange, to_us
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import deadline_s
+from tests.support.client_metrics import subscribe
+from tests.support.deadline import deadline_s, wait_until
+from tests.support.request_log import rows
+from tests.support.wire_client import WireClient
 
 with warnings.catch_warnings():
     # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
@@ -33,6 +36,7 @@ pytestmark = [
 #: Records by partition.
 SENT = {0: 180, 1: 20}
 FAILURES = 7
+SETTINGS = {"client.telemetry.receiver.enable": "true", "request.log.roll.ms": 500}
 DAY_US = 86_400_000_000
 #: All options of the jobs together.
 OPTIONS = Namespace(
@@ -59,12 +63,19 @@ OPTIONS = Namespace(
 )
 
 
+def has_pushed_latency(broker: BrokerProcess) -> bool:
+    pushed = rows(broker, "client_metrics")
+    return any(row["name"].endswith("producer.request.latency.avg") and row["value"] > 0 for row in pushed)
+
+
 @pytest.fixture(scope="module")
 def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the log of a broker that one library wrote to, another read from, and a third client had errors of."""
     directory = tmp_path_factory.mktemp("live")
-    broker = BrokerProcess(directory, ephemeral=False).start()
+    broker = BrokerProcess(directory, SETTINGS, ephemeral=False).start()
     try:
+        with WireClient(broker.port) as wire:
+            subscribe(wire, metrics="*", interval_ms="100")
         created = broker.command("topic", "create", "orders", "--partitions", "2")
         assert created.returncode == 0, created.stderr
         producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "writer"})
@@ -72,6 +83,7 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for _ in range(count):
                 producer.produce("orders", b"x" * 100, partition=partition)
         assert producer.flush(deadline_s()) == 0
+        wait_until(lambda: has_pushed_latency(broker), "a push")
         reader = KafkaConsumer(bootstrap_servers=broker.bootstrap, client_id="reader", auto_offset_reset="earliest")
         reader.assign([TopicPartition("orders", partition) for partition in SENT])
         read = 0
@@ -133,6 +145,9 @@ def test_clients_are_named_and_their_connections_have_ended(context: Context) ->
     ended = {row.clientId: row for row in who["connections"].collect()}
     assert all((row.open, row.lost, row.shortLived) == (0, 0, row.connections) for row in ended.values())
     assert {"writer", "reader", "cleaner"} <= ended.keys()
+    (writer,) = [row for row in who["pushed"].collect() if row.clientId == "writer"]
+    assert 0 < writer.requestMeanMs <= writer.requestMaxMs
+    assert (writer.softwareName, writer.address) == (libraries["writer"], "127.0.0.1")
 
 
 def test_an_objective_that_is_missed_burns(context: Context, by_client: dict[str, int]) -> None:
