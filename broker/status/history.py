@@ -43,6 +43,11 @@ _MOST_CANDIDATES: Final = 200
 #: Most requests of a minute, and the time limit for reading them.
 MOST_REQUESTS: Final = 50
 _READ_S: Final = 30
+#: How long such a reading waits for another one: it occupies a thread of the page.
+_WAIT_S: Final = 2.0
+
+#: Attempts to read an hour whose file is replaced meanwhile.
+_ATTEMPTS: Final = 8
 
 #: Most events of a range, the latest.
 MOST_EVENTS: Final = 500
@@ -82,6 +87,7 @@ class HistoryReader:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._one = threading.Lock()
+        self._one_command = threading.Lock()
         self._warned: set[Path] = set()
 
     def read(self, from_ms: int, to_ms: int) -> dict[str, Any]:
@@ -123,20 +129,24 @@ class HistoryReader:
         )
         command = [sys.executable, "-m", "rotunda", "requests", "--data-dir", str(self._root.parent), "--json"]
         command += ["--since", since, "--until", until, "--limit", str(MOST_REQUESTS)]
-        with self._one:
+        if not self._one_command.acquire(timeout=_WAIT_S):
+            raise OSError("another viewer reads the requests of a minute: try again")
+        try:
             return _rows_of([*command, "--slow"]) or _rows_of(command)
+        finally:
+            self._one_command.release()
 
     def _batches(self, hour: int) -> list[RecordBatch]:
         directory = hour_path(self._root, HISTORY, hour)
-        while True:
-            path = newest(directory) if directory.is_dir() else None
-            if path is None:
-                return []
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return decoded(DATASETS[HISTORY], undamaged(path))
+                path = newest(directory) if directory.is_dir() else None
+                return [] if path is None else decoded(DATASETS[HISTORY], undamaged(path))
             except FileNotFoundError:
-                # Replaced by its next version, or deleted by retention.
-                continue
+                # Replaced by its next version, or deleted by retention; or else a link to nothing.
+                if attempt == _ATTEMPTS:
+                    raise
+        return []
 
     def _warn(self, hour: int, error: Exception) -> None:
         path = hour_path(self._root, HISTORY, hour)

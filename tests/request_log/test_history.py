@@ -122,6 +122,27 @@ def test_a_file_that_cannot_be_written_is_written_with_the_next_minute(bench: Hi
     assert [row["requests"] for row in bench.history("api")] == [1, 2]
 
 
+@pytest.mark.parametrize("obstacle", ["directory", "link to nothing"])
+def test_a_file_that_cannot_be_read_costs_no_rows(bench: HistoryBench, obstacle: str) -> None:
+    in_the_way = hour_path(bench.root, "history", HOUR) / "minutes-00000000.parquet"
+    in_the_way.parent.mkdir(parents=True)
+    if obstacle == "directory":
+        in_the_way.mkdir()
+    else:
+        in_the_way.symlink_to("nothing")
+    assert HistoryReader(bench.root).read(WALL_MS, WALL_MS + MINUTE_MS)["unreadable_hours"] == 1
+    bench.finish_requests(PRODUCE, 1, us=10)
+    bench.run_once(MINUTE_MS)
+    assert bench.recorder.is_busy
+    if obstacle == "directory":
+        in_the_way.rmdir()
+    else:
+        in_the_way.unlink()
+    bench.finish_requests(PRODUCE, 2, us=10)
+    bench.run_once(MINUTE_MS)
+    assert [row["requests"] for row in bench.history("api")] == [1, 2]
+
+
 def test_the_history_has_a_retention_of_its_own(bench: HistoryBench) -> None:
     bench.finish_requests(PRODUCE, 1, us=10)
     bench.run_once(MINUTE_MS)

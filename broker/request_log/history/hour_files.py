@@ -63,7 +63,7 @@ class _Hour:
         self._root = root
         self.directory = hour_path(root, HISTORY, hour)
         self._batches: list[RecordBatch] = []
-        self._load()
+        self._is_loaded = False
         self.is_saved = True
 
     def add(self, rows: list[dict[str, Any]]) -> None:
@@ -77,9 +77,12 @@ class _Hour:
         """Write all rows, and delete the earlier version. Rows that cannot be written stay unsaved."""
         from rotunda.broker.request_log.tables import encoded, publish  # noqa: PLC0415
 
-        content = encoded(_DATASET, self._batches)
-        name = _name(content)
         try:
+            if not self._is_loaded:
+                self._batches = [*self._earlier(), *self._batches]
+                self._is_loaded = True
+            content = encoded(_DATASET, self._batches)
+            name = _name(content)
             # Never make the data directory itself: a removed one must not be replaced.
             self._root.mkdir(exist_ok=True)
             publish(self.directory, name, content)
@@ -92,19 +95,20 @@ class _Hour:
             if path.name != name:
                 path.unlink(missing_ok=True)
 
-    def _load(self) -> None:
-        """Read the present file. A damaged one is set aside."""
+    def _earlier(self) -> list[RecordBatch]:
+        """Return the rows of the present file. A damaged one is set aside. Raises OSError."""
         from rotunda.broker.request_log.tables import decoded  # noqa: PLC0415
 
         path = newest(self.directory)
         if path is None:
-            return
+            return []
         try:
-            self._batches = decoded(_DATASET, undamaged(path))
+            return decoded(_DATASET, undamaged(path))
         except Damaged as error:
             aside = path.with_name(f"{HIDDEN}{path.name}{DAMAGED}")
             path.rename(aside)
             logger.error("damaged history set aside as %s: %s", aside.name, error)
+            return []
 
 
 class HourFiles:
