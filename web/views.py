@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rotunda.shm.metrics.catalogue import PROCESSOR_METRICS
@@ -93,7 +94,7 @@ class Views:
             "groups": [asdict(each) for each in now.groups],
             "left_out": now.groups_left_out,
             "transactions": [asdict(each) for each in now.transactions],
-            "events": events[::-1],
+            "events": sorted(events, key=itemgetter("time"))[::-1],
         }
 
     def _requests(self, now: Snapshot, reading: Reading) -> dict[str, Any]:

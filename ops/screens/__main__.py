@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from ops.screens.load import PageLoad, warm_up
+from ops.screens.load import SHARE_GROUP, PageLoad, warm_up
 from rotunda.web.screens import SCREENS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,7 +126,7 @@ def take(url: str, wanted: list[Picture], directory: Path) -> None:
             page.wait_for_selector("#state[data-level]")
             page.wait_for_timeout(SETTLE_MS)
             if picture.screen == "groups":
-                page.locator("#groups tbody button").first.click()
+                page.get_by_role("button", name=SHARE_GROUP, exact=True).click()
                 page.wait_for_timeout(200)
             if picture.screen == "topics":
                 page.locator("#topics tbody button").first.click()

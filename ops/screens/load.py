@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 TOPICS = {"orders": 4, "payments": 2, "clickstream": 3, "inventory.changes": 1}
 
+SHARE_GROUP = "shipping"
+
 
 class PageLoad:
     """Starts with `start`, runs until `stop`; `rate` is records per second and producer."""
@@ -36,7 +38,7 @@ class PageLoad:
             self._produce,
             lambda: self._consume("billing", ["orders", "payments"]),
             lambda: self._consume("billing", ["orders", "payments"]),
-            lambda: self._share("shipping", ["orders", "payments"]),
+            lambda: self._share(SHARE_GROUP, ["orders", "payments"]),
             lambda: asyncio.run(self._produce_aiokafka()),
             lambda: asyncio.run(self._consume_aiokafka()),
         ]

@@ -7,8 +7,8 @@ import { tiles } from "../tiles.js";
 let now = 0;
 const UNNAMED = "(not named)";
 const MOST_TOPICS = 3;
-const MOST_VALUES = 4;
-const CHOSEN = /queue\.time\.avg|request\.latency\.avg|rtt\.avg|throttle.*avg|error|fetch\.latency\.avg|poll\.idle\.ratio|lag|rebalance\.latency\.avg/;
+const MOST_VALUES = 5;
+const CHOSEN = /queue\.time\.avg|producer\.request\.latency\.avg|throttle\.time\.avg|producer\.record\.error\.total|fetch\.latency\.avg|poll\.idle\.ratio|records\.lag\.max|rebalance\.latency\.avg/;
 const filter = document.getElementById("filter");
 filter.addEventListener("input", redraw);
 

@@ -28,7 +28,7 @@ const groups = new Table("groups", {
 });
 
 const members = new Table("members", {
-  caption: "Members",
+  caption: "Members", stacks: true,
   key: (row) => row.id,
   sort: "client", empty: "No member.",
   columns: [
@@ -65,7 +65,7 @@ const shares = new Table("shares", {
     { name: "partition", title: "partition", number: true, value: (row) => row.partition, show: (row) => number(row.partition) },
     { name: "start", title: "start", number: true, medium: true, value: (row) => row.start_offset, show: (row) => number(row.start_offset) },
     { name: "end", title: "end of window", number: true, medium: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
-    { name: "in-flight", title: "in flight", number: true, medium: true, value: (row) => row.in_flight, show: (row) => number(row.in_flight) },
+    { name: "in-flight", title: "in flight", number: true, value: (row) => row.in_flight, show: (row) => number(row.in_flight) },
     { name: "waiting", title: "waiting again", number: true, medium: true, value: (row) => row.waiting, show: (row) => number(row.waiting) },
     { name: "lag", title: "lag, records", number: true, value: (row) => row.lag, show: (row) => number(row.lag) },
     { name: "age", title: "lag, time", number: true, medium: true, value: (row) => row.lag_s, show: (row) => seconds(row.lag_s) },
