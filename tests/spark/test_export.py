@@ -30,7 +30,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    running = BrokerProcess(tmp_path_factory.mktemp("export"), {"log.cleaner.backoff.ms": 50}, ephemeral=False).start()
+    # The records' times are of 1970.
+    settings = {"log.cleaner.backoff.ms": 50, "log.retention.ms": -1}
+    running = BrokerProcess(tmp_path_factory.mktemp("export"), settings, ephemeral=False).start()
     yield running
     running.stop()
 
