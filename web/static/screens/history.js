@@ -1,7 +1,7 @@
 import { h, put } from "../dom.js";
 import { bytes, clock, micros, percent, short, span } from "../format.js";
 import { follow } from "../live.js";
-import { bar, legend, longestWork } from "../phases.js";
+import { bar, legend, scaleOf } from "../phases.js";
 import { Plots, moment } from "../plot.js";
 import { Table } from "../table.js";
 
@@ -52,7 +52,7 @@ const events = new Table("events", {
 
 const PHASES = ["requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs"];
 const phases = (row) => PHASES.map((name) => row[name]);
-let longest = 0;
+let scale = 0;
 put("minute-legend", legend());
 const requests = new Table("minute-requests", {
   caption: "Slow requests, or else the latest", key: (row) => row.key, sort: "total", descending: true, empty: "No request of this minute is in the request log.",
@@ -63,7 +63,7 @@ const requests = new Table("minute-requests", {
     { name: "topic", title: "Topic", medium: true, value: (row) => row.topic, show: (row) => (row.topic === null ? "" : `${row.topic} ${row.partition}`) },
     { name: "error", title: "Error", medium: true, value: (row) => row.errorName, show: (row) => (row.errorCode ? h("span", { class: "bad" }, row.errorName) : "") },
     { name: "total", title: "total", number: true, value: (row) => row.totalTimeUs, show: (row) => micros(row.totalTimeUs) },
-    { name: "phases", title: "Time by phase", medium: true, value: (row) => row.requestQueueTimeUs, show: (row) => bar(phases(row), longest) },
+    { name: "phases", title: "Time by phase", medium: true, value: (row) => row.requestQueueTimeUs, show: (row) => bar(phases(row), scale) },
   ],
 });
 
@@ -74,7 +74,7 @@ async function requestsOf(begin) {
     if (!answer.ok) throw new Error((await answer.text()).trim());
     const rows = await answer.json();
     if (begin !== chosen) return;
-    longest = longestWork(rows.map(phases));
+    scale = scaleOf(rows.map(phases));
     requests.update(rows.map((row, key) => ({ ...row, key })));
     put("minute-state", "");
   } catch (error) {
