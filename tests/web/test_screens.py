@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from ops.screens.load import SHARE_GROUP, PageLoad, warm_up
 from rotunda.web.screens import SCREENS
 from tests.support.broker_process import PAGE, BrokerProcess
+from tests.support.client_metrics import subscribe
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.quota_client import QuotaClient
 from tests.support.record_batches import record_batch
@@ -27,7 +28,12 @@ from tests.web.test_status_page import address
 pytestmark = pytest.mark.slow
 
 #: However slow a busy machine is, a process that is stopped here is not killed.
-BROKER_SETTINGS = {**PAGE, "request.log.slow.threshold.ms": 20, "process.hang.timeout.ms": -1}
+BROKER_SETTINGS = {
+    **PAGE,
+    "request.log.slow.threshold.ms": 20,
+    "process.hang.timeout.ms": -1,
+    "client.telemetry.receiver.enable": "true",
+}
 TELEPHONE = 390
 #: Ends with a character that would reverse the text after it.
 HOSTILE = '"><img src=x onerror=alert(1)>\u202e'
@@ -49,7 +55,9 @@ DRAWN = {
 
 @pytest.fixture(scope="module")
 def load(broker: BrokerProcess) -> Iterator[PageLoad]:
-    """Run clients of two libraries."""
+    """Run clients of two libraries; one of them pushes metrics."""
+    with WireClient(broker.port) as wire:
+        subscribe(wire, metrics="*", interval_ms="1000")
     running = PageLoad(broker.bootstrap, rate=100).start()
     warm_up(running, WAIT_MS / 1000)
     yield running
@@ -159,6 +167,8 @@ def test_every_screen_fits_small_screens(browser: Browser, broker: BrokerProcess
         if screen.name == "groups":
             page.get_by_role("button", name=SHARE_GROUP, exact=True).click()
             expect(page.locator("#shares tbody tr").first).to_be_visible()
+        if screen.name == "clients":
+            expect(page.locator("#metrics")).to_contain_text("consumer.share.fetch.manager.fetch.latency.avg")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{screen.name} is too wide"
         # Tables of reports have the columns that their jobs give them.
         if width == TELEPHONE and screen.name != "reports":
