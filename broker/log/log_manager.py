@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 from rotunda.broker.clock import Clock
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.checkpoints import CLEANER_FILE, HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
+from rotunda.broker.log.disk_room import NO_ROOM
 from rotunda.broker.log.flusher import Flusher, FlushJob
 from rotunda.broker.log.offset_checkpoints import OffsetCheckpoints
 from rotunda.broker.log.partition_log import LogDamaged, LogWriteFailed, PartitionLog, PartitionName
@@ -147,7 +148,7 @@ class LogManager:
             try:
                 _CheckpointJob(self._checkpoints, {}, self._removed).run()
             except OSError as error:
-                _log.warning("No checkpoint in %s: %s", self._data_dir, error)
+                self._log_failed_checkpoint(error)
             else:
                 self._removed.clear()
 
@@ -254,7 +255,12 @@ class LogManager:
                 self._written = job.offsets
                 self._removed -= job.removed
             else:
-                _log.warning("No checkpoint in %s: %s", self._data_dir, error)
+                self._log_failed_checkpoint(error)
+
+    def _log_failed_checkpoint(self, error: OSError) -> None:
+        """Log a failed checkpoint. The controller logs when the disk is full and when it has space again."""
+        level = logging.DEBUG if error.errno in NO_ROOM else logging.WARNING
+        _log.log(level, "No checkpoint in %s: %s", self._data_dir, error)
 
     def close(self, *, clean: bool = True, moves: bool = False) -> None:
         """Close every log; `clean` makes all logs durable and records that in the checkpoints.

@@ -57,7 +57,7 @@ def test_levels_of_loggers(broker: BrokerProcess) -> None:
         {"name": "rotunda.broker.cleaner", "before": "INFO", "after": "WARN"}
     ]
     assert (
-        "rotunda.broker.cleaner.cleaner_process=WARN  # the logger's\n"
+        "rotunda.broker.cleaner.cleaner_process=WARN  # current level\n"
         in broker.command("config", "list", "--loggers").stdout
     )
     assert (

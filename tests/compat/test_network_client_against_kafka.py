@@ -77,7 +77,7 @@ def test_kafka_renews_a_session_while_requests_are_in_flight(
         node = client.know("topic")
         client.connect(node)
         sent: list[list[ClientResponse]] = []
-        until_ms = client.now_ms + 4 * SESSION_MS
+        until_ms = client.now_ms + 2.5 * SESSION_MS
 
         def has_passed() -> bool:
             assert not client.network.connection_failed(node), "Kafka ends connections whose session has ended"

@@ -9,13 +9,14 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from rotunda.broker.cli.main import main
 from rotunda.broker.metrics import prometheus
@@ -66,13 +67,26 @@ def scraper(broker: BrokerProcess) -> Iterator[Scraper]:
     consumer.commit(offsets=[TopicPartition(*place) for place in places], asynchronous=False)
     consumer.close()
     assert broker.command("quota", "set", "--client-id", "attic", f"producer_byte_rate={QUOTA}").returncode == 0
-    with WireClient(broker.port) as client:
+    with share_reader(broker, admin), WireClient(broker.port) as client:
         alter_configs_of_old(client)
         use_quota(broker)
         looks = Scraper(broker)
         # Unpublished counts die with a process, and a test kills some.
         settled(looks)
         yield looks
+
+
+@contextmanager
+def share_reader(broker: BrokerProcess, admin: AdminClient) -> Iterator[None]:
+    """Keep a member of a share group that has read a record."""
+    reader = ShareConsumer({"bootstrap.servers": broker.bootstrap, "group.id": "sharers"})
+    setting = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    group = ConfigResource(ResourceType.GROUP, "sharers", incremental_configs=[setting])
+    admin.incremental_alter_configs([group])[group].result(deadline_s())
+    reader.subscribe(["idle"])
+    wait_until(lambda: reader.poll(0.1), "a record of the share group")
+    yield
+    reader.close()
 
 
 def use_quota(broker: BrokerProcess) -> int:

@@ -27,7 +27,7 @@ LINES = {
     "oauthbearer": f'{SECURITY}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="admin";',
 }
 #: A session of SASL_SSL or SASL_PLAINTEXT lasts that long.
-SESSION_MS = 1500
+SESSION_MS = 5000
 PROTOCOLS = {
     "PLAINTEXT": "PLAINTEXT",
     "SSL": "SSL",
