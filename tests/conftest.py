@@ -1,6 +1,5 @@
 """Fixtures for every test. The brokers among them are real ones; a module shares one of each kind."""
 
-import gc
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,17 +76,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if is_chosen(item)]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: ("spark" not in item.path.parts, item.path not in slow))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Exclude modules and tests from garbage collection.
-
-    A full collection is due when objects have grown by a quarter. Among those of 10,000 tests the brokers of a test
-    would stay until there are 1,024 descriptors.
-    """
-    gc.freeze()
-    gc.collect()
 
 
 @pytest.fixture(scope="module")

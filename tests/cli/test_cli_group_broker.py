@@ -54,6 +54,8 @@ def test_the_life_of_a_group(broker: BrokerProcess, topic: str, protocol: str) -
 
     # A member has its share a moment before the coordinator receives its confirmation.
     wait_until(lambda: group(broker, "describe", name)["state"] == "Stable", "the group is stable")
+    # The owner of the group publishes its sessions now and then.
+    wait_until(lambda: group(broker, "describe", name)["members"][0]["silent_seconds"] is not None, "its session")
     described = group(broker, "describe", name)
     (member,) = described["members"]
     assert (described["type"], described["state"]) == (protocol, "Stable")

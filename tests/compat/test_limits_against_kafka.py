@@ -1,4 +1,4 @@
-"""Connection limits compared with Apache Kafka 4.3: the same limits on both, seen by a raw socket and a Java client.
+"""Connection limits compared with Apache Kafka: the same limits on both, seen by a raw socket and a Java client.
 
 A row of LIMITS is set at a running broker of each kind; when it is in force and used up, both get the same requests.
 """
@@ -19,7 +19,7 @@ from tests.integration.test_client_quotas import set_quota
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
-from tests.support.shared_kafka import SharedKafka
+from tests.support.shared_kafka import shared_kafka
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import create_topic
 
@@ -60,14 +60,18 @@ LIMITS = {
 
 
 @pytest.fixture(scope="module")
-def ports(apache_kafka: SharedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    """Yield the ports of both brokers, which have the topic."""
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    """Yield the ports of both brokers, which have the topic.
+
+    The Kafka is this module's own: after a transaction a node has a connection to itself, which counts.
+    """
     broker = BrokerProcess(tmp_path_factory.mktemp("limits"), {"quota.window.num": "3"}).start()
-    found = {"Rotunda": broker.port, "Apache Kafka": apache_kafka.ports["PLAINTEXT"]}
-    for port in found.values():
-        with WireClient(port) as wire:
-            create_topic(wire, TOPIC, 1)
-    yield found
+    with shared_kafka(tmp_path_factory.mktemp("kafka")) as kafka:
+        found = {"Rotunda": broker.port, "Apache Kafka": kafka.ports["PLAINTEXT"]}
+        for port in found.values():
+            with WireClient(port) as wire:
+                create_topic(wire, TOPIC, 1)
+        yield found
     broker.stop()
 
 

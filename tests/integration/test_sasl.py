@@ -329,7 +329,7 @@ def test_credentials_are_in_no_file_that_others_may_read(tmp_path: Path) -> None
 def test_mutated_frames_before_and_during_authentication_let_nobody_in(
     hostile: BrokerProcess, request: pytest.FixtureRequest
 ) -> None:
-    """5,000 exchanges, each with a changed byte or length somewhere and a name of its own; memory stays as it is.
+    """8,000 exchanges, each with a changed byte or length somewhere and a name of its own; memory stays as it is.
 
     A client with the password can log in.
     """
@@ -338,7 +338,7 @@ def test_mutated_frames_before_and_during_authentication_let_nobody_in(
     print("seed", seed)
     before = {row["pid"] for row in hostile.processes("processor")}
     address = port(hostile, 1)
-    send_mutated(address, 1000, chance)
+    send_mutated(address, 4000, chance)
     flat = hostile.memory_bytes("processor", "handler")
     send_mutated(address, 4000, chance)
     assert {row["pid"] for row in hostile.processes("processor")} == before

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
@@ -386,12 +387,21 @@ def test_a_session_of_many_partitions_begins_over_several_turns(broker: BrokerPr
         assert consumer.fetch(max_wait_ms=10_000)[wide.partitions[-1]].acquired == [(0, 0, 1)]
 
 
-def test_records_in_flight_count_in_the_memory_of_groups(
-    broker: BrokerProcess, admin: AdminClient, make: Make, topic: Topic
-) -> None:
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """Run a broker without the groups of other tests."""
+    broker = BrokerProcess(tmp_path, BROKER_SETTINGS).start()
+    yield broker
+    broker.stop()
+
+
+def test_records_in_flight_count_in_the_memory_of_groups(own_broker: BrokerProcess) -> None:
     """Ranges of one record each need the most memory: while it is full, no further record is acquired."""
+    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+    topic = Topic(own_broker, admin)
     most = 2000
-    member = make(configured(admin, partition_max_record_locks=2 * most))
+    group = configured(admin, partition_max_record_locks=2 * most)
+    member = ShareConsumer(own_broker.port, group, topic.id, PARTITIONS).join(topic.name)
     for partition in PARTITIONS:
         topic.write(most, partition)
     held = 0
@@ -407,25 +417,14 @@ def test_records_in_flight_count_in_the_memory_of_groups(
     renewed = [(partition, 0, most - 1, alternating) for partition in PARTITIONS]
     assert set(member.acknowledge(renewed, is_renew_ack=True).values()) == {0}
     topic.write(10)
-    set_of_broker(admin, "group.state.max.bytes", AlterConfigOpType.SET, str(1 << 20))
-    try:
-        wait_until(
-            lambda: not member.fetch(max_wait_ms=0) and "of group.state.max.bytes" in broker.log_text(), "a refusal"
-        )
-        rest = [(0, offset, offset, [ACCEPT]) for offset in range(0, most, 2)]
-        assert member.acknowledge(rest) == {0: 0}
-        assert first_of(member) == (most, most + 9, 1)
-    finally:
-        set_of_broker(admin, "group.state.max.bytes", AlterConfigOpType.DELETE)
-
-
-def set_of_broker(admin: AdminClient, name: str, operation: AlterConfigOpType, value: str | None = None) -> None:
-    """Set or delete a setting of the broker."""
-    entry = ConfigEntry(name, value, incremental_operation=operation)
-    [done] = admin.incremental_alter_configs(
-        [ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])]
-    ).values()
-    done.result(deadline_s())
+    assert own_broker.command("config", "set", f"group.state.max.bytes={1 << 20}").returncode == 0
+    wait_until(
+        lambda: not member.fetch(max_wait_ms=0) and "of group.state.max.bytes" in own_broker.log_text(), "a rejection"
+    )
+    rest = [(0, offset, offset, [ACCEPT]) for offset in range(0, most, 2)]
+    assert member.acknowledge(rest) == {0: 0}
+    assert first_of(member) == (most, most + 9, 1)
+    member.close()
 
 
 def test_a_session_of_many_partitions_acknowledges_and_closes_over_several_turns(

@@ -101,6 +101,7 @@ def test_few_come_between_two_searches_of_everything() -> None:
         assert len(kept) < 2 * 700 * 11 * OLD
     finally:
         gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
@@ -123,6 +124,7 @@ def no_search() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("no_search")
