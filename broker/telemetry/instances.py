@@ -138,7 +138,7 @@ class Instances:
                 return found
 
     def seen(self, client: ClientFacts, instance_id: bytes, user: str, connection_id: int, now_ns: int) -> Instance:
-        """Return the instance of a request, created if it is new, with its current subscription.
+        """Return a client's instance with its current subscription; the first request of a client creates it.
 
         A changed subscription starts it anew, as in Kafka: its next request is never too early.
         """

@@ -98,9 +98,7 @@ def _check_segment(span: Span) -> None:
         end = walk.position_of(span.start) if span.start > bases[number] else 0
         offset = bases[number]
         for position, header in scan_headers(fd, end, size_bytes):
-            if not offset <= header.base_offset <= header.last_offset or header.last_offset >= (
-                following or _NO_OFFSET
-            ):
+            if not offset <= header.base_offset <= header.last_offset < following:
                 break
             end, offset = position + header.size_bytes, header.last_offset + 1
             if offset >= span.stop:

@@ -100,7 +100,7 @@ class Unexpected(logging.Handler):
 
 @dataclass
 class RigConfig:
-    """How the producer is set up."""
+    """The settings of the producer."""
 
     transactional_id: str | None = None
     is_idempotent: bool = True
@@ -264,7 +264,7 @@ class Rig:
         return record
 
     def near_the_last_sequence(self, partition: int, left: int) -> None:
-        """Set both sides to so many sequences before they restart at 0, where nothing is in flight."""
+        """Leave both sides `left` sequences until these restart at 0, unless a batch is in flight."""
         assert self.transactions is not None
         place = TopicPartition("events", partition)
         entry = self.transactions._partitions.get(place)
