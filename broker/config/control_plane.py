@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rotunda.broker.config.keys import Key, Kind, Value, setting
+from rotunda.broker.config.keys import Kind, Value, setting
 
 if TYPE_CHECKING:
     from rotunda.broker.config.listeners import Listener
@@ -38,15 +38,12 @@ class ControlPlaneSettings:
     """The listener of the control plane. A part of BrokerConfig."""
 
     control_plane_listener_name: str | None = setting(
-        Key(
-            name="control.plane.listener.name",
-            kind=Kind.STRING,
-            default=None,
-            nullable=True,
-            default_text="none",
-            doc="The listener for administrators, served by a processor of its own, in addition to "
-            "num.network.threads, and exempt from max.connections. The broker's own commands use it.",
-        )
+        Kind.STRING,
+        None,
+        nullable=True,
+        default_text="none",
+        doc="The listener for administrators, served by a processor of its own, in addition to "
+        "num.network.threads, and exempt from max.connections. The broker's own commands use it.",
     )
 
 

@@ -26,6 +26,8 @@ MAX_LONG = 2**63 - 1
 #: The reason why the number of replicas cannot be above 1.
 ONE_REPLICA = "a single broker has one replica"
 
+#: Units in which a name may end.
+_UNITS = frozenset({"bytes", "hours", "minutes", "ms"})
 _TRUTH = {"true": True, "false": False}
 
 #: Characters that Java's String.trim removes at both ends, and the space characters of its pattern for lists.
@@ -69,7 +71,7 @@ class Key:
     minimum then. ``most_because`` is the reason for the maximum, where that is not obvious.
     """
 
-    name: str
+    name: str = ""
     kind: Kind
     default: Value
     doc: str
@@ -177,15 +179,29 @@ def parse_whole_number(text: str, kind: Kind) -> int:
     raise ValueError(f"Not a number of type {kind.name}")
 
 
-def setting(key: Key) -> Any:
+def setting(kind: Kind, default: Value, *, doc: str, **rest: Any) -> Any:
+    """Return the dataclass field of a setting; ``rest`` are further attributes of its key."""
+    return field_of(Key(kind=kind, default=default, doc=doc, **rest))
+
+
+def field_of(key: Key) -> Any:
     """Return the dataclass field that holds the key's value; the key is its metadata."""
     return dataclasses.field(default=key.default, metadata={"key": key})
 
 
 def keys_of(settings: type[Any]) -> dict[str, Key]:
-    """Return the keys that a settings dataclass declares, by property name, in order of declaration."""
-    keys = (field.metadata["key"] for field in dataclasses.fields(settings) if "key" in field.metadata)
-    return {key.name: key for key in keys}
+    """Return the keys that a settings dataclass declares, by property name, in order of declaration.
+
+    A key has the name of its field, with dots for underscores, and the unit with which its name ends.
+    """
+    keys = {}
+    for field in dataclasses.fields(settings):
+        if "key" in field.metadata:
+            name = field.name.replace("_", ".")
+            key: Key = field.metadata["key"]
+            last = name.rpartition(".")[2]
+            keys[name] = dataclasses.replace(key, name=name, unit=key.unit or (last if last in _UNITS else ""))
+    return keys
 
 
 def _parse_boolean(_key: Key, text: str) -> Value:

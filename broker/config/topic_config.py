@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from rotunda.broker.config.keys import MAX_INT, Key, Kind, Value, keys_of, setting
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, Value, field_of, keys_of
 from rotunda.broker.config.settings.log import LogSettings
 from rotunda.broker.errors import ApiError, ConfigError
 
@@ -44,24 +44,24 @@ def _in_topic_unit(broker_key: Key, value: Any) -> Any:
     return -1 if value < 0 else value * factor
 
 
-def _like(name: str, *synonyms: str, internal: bool = False) -> Any:
+def _like(*synonyms: str, internal: bool = False) -> Any:
     """Return the field of a topic setting that is these broker settings under another name."""
     first = _BROKER_KEYS[synonyms[0]]
     defaults = (_in_topic_unit(_BROKER_KEYS[synonym], _BROKER_KEYS[synonym].default) for synonym in synonyms)
     shared = {field.name: getattr(first, field.name) for field in dataclasses.fields(Key)}
     shared.update(
-        name=name,
+        name="",
         default=next(default for default in defaults if default is not None),
         dynamic=True,
         nullable=False,
         default_text=" or ".join(synonyms),
     )
-    return setting(TopicKey(**shared, synonyms=synonyms, internal=internal))
+    return field_of(TopicKey(**shared, synonyms=synonyms, internal=internal))
 
 
-def _own(name: str, kind: Kind, default: Value, doc: str, **rest: Any) -> Any:
+def _own(kind: Kind, default: Value, doc: str, **rest: Any) -> Any:
     """Return the field of a topic setting without a broker setting."""
-    return setting(TopicKey(name=name, kind=kind, default=default, doc=doc, dynamic=True, **rest))
+    return field_of(TopicKey(kind=kind, default=default, doc=doc, dynamic=True, **rest))
 
 
 def _replicas_complaint(entries: tuple[str, ...]) -> str | None:
@@ -81,60 +81,50 @@ class LogConfig:
     ``LogConfig()`` has Kafka's defaults.
     """
 
-    cleanup_policy: tuple[str, ...] = _like("cleanup.policy", "log.cleanup.policy")
-    compression_type: str = _like("compression.type", "compression.type")
-    compression_gzip_level: int = _like("compression.gzip.level", "compression.gzip.level")
-    compression_lz4_level: int = _like("compression.lz4.level", "compression.lz4.level")
-    compression_zstd_level: int = _like("compression.zstd.level", "compression.zstd.level")
-    delete_retention_ms: int = _like("delete.retention.ms", "log.cleaner.delete.retention.ms")
-    file_delete_delay_ms: int = _like("file.delete.delay.ms", "log.segment.delete.delay.ms")
-    flush_messages: int = _like("flush.messages", "log.flush.interval.messages")
-    flush_ms: int = _like("flush.ms", "log.flush.interval.ms", "log.flush.scheduler.interval.ms")
-    index_interval_bytes: int = _like("index.interval.bytes", "log.index.interval.bytes")
-    max_compaction_lag_ms: int = _like("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
-    max_decompressed_message_bytes: int = _like("max.decompressed.message.bytes", "max.decompressed.message.bytes")
-    max_message_bytes: int = _like("max.message.bytes", "message.max.bytes")
-    message_timestamp_after_max_ms: int = _like("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms")
-    message_timestamp_before_max_ms: int = _like(
-        "message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"
-    )
-    message_timestamp_type: str = _like("message.timestamp.type", "log.message.timestamp.type")
-    min_cleanable_dirty_ratio: float = _like("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio")
-    min_compaction_lag_ms: int = _like("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms")
-    min_insync_replicas: int = _like("min.insync.replicas", "min.insync.replicas")
-    preallocate: bool = _like("preallocate", "log.preallocate")
-    retention_bytes: int = _like("retention.bytes", "log.retention.bytes")
-    retention_ms: int = _like("retention.ms", "log.retention.ms", "log.retention.minutes", "log.retention.hours")
-    segment_bytes: int = _like("segment.bytes", "log.segment.bytes")
-    segment_index_bytes: int = _like("segment.index.bytes", "log.index.size.max.bytes")
-    segment_jitter_ms: int = _like("segment.jitter.ms", "log.roll.jitter.ms", "log.roll.jitter.hours")
-    segment_ms: int = _like("segment.ms", "log.roll.ms", "log.roll.hours")
-    unclean_leader_election_enable: bool = _like("unclean.leader.election.enable", "unclean.leader.election.enable")
+    cleanup_policy: tuple[str, ...] = _like("log.cleanup.policy")
+    compression_type: str = _like("compression.type")
+    compression_gzip_level: int = _like("compression.gzip.level")
+    compression_lz4_level: int = _like("compression.lz4.level")
+    compression_zstd_level: int = _like("compression.zstd.level")
+    delete_retention_ms: int = _like("log.cleaner.delete.retention.ms")
+    file_delete_delay_ms: int = _like("log.segment.delete.delay.ms")
+    flush_messages: int = _like("log.flush.interval.messages")
+    flush_ms: int = _like("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
+    index_interval_bytes: int = _like("log.index.interval.bytes")
+    max_compaction_lag_ms: int = _like("log.cleaner.max.compaction.lag.ms")
+    max_decompressed_message_bytes: int = _like("max.decompressed.message.bytes")
+    max_message_bytes: int = _like("message.max.bytes")
+    message_timestamp_after_max_ms: int = _like("log.message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms: int = _like("log.message.timestamp.before.max.ms")
+    message_timestamp_type: str = _like("log.message.timestamp.type")
+    min_cleanable_dirty_ratio: float = _like("log.cleaner.min.cleanable.ratio")
+    min_compaction_lag_ms: int = _like("log.cleaner.min.compaction.lag.ms")
+    min_insync_replicas: int = _like("min.insync.replicas")
+    preallocate: bool = _like("log.preallocate")
+    retention_bytes: int = _like("log.retention.bytes")
+    retention_ms: int = _like("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+    segment_bytes: int = _like("log.segment.bytes")
+    segment_index_bytes: int = _like("log.index.size.max.bytes")
+    segment_jitter_ms: int = _like("log.roll.jitter.ms", "log.roll.jitter.hours")
+    segment_ms: int = _like("log.roll.ms", "log.roll.hours")
+    unclean_leader_election_enable: bool = _like("unclean.leader.election.enable")
     leader_replication_throttled_replicas: tuple[str, ...] = _own(
-        "leader.replication.throttled.replicas", Kind.LIST, (), _NO_REPLICATION, validator=_replicas_complaint
+        Kind.LIST, (), _NO_REPLICATION, validator=_replicas_complaint
     )
     follower_replication_throttled_replicas: tuple[str, ...] = _own(
-        "follower.replication.throttled.replicas",
-        Kind.LIST,
-        (),
-        _NO_REPLICATION,
-        validator=_replicas_complaint,
+        Kind.LIST, (), _NO_REPLICATION, validator=_replicas_complaint
     )
     errors_deadletterqueue_group_enable: bool = _own(
-        "errors.deadletterqueue.group.enable",
-        Kind.BOOLEAN,
-        False,
-        "Whether share groups may write dead letters to the topic.",
+        Kind.BOOLEAN, False, "Whether share groups may write dead letters to the topic."
     )
-    remote_storage_enable: bool = _own("remote.storage.enable", Kind.BOOLEAN, False, _NO_TIERS)
-    remote_log_copy_disable: bool = _own("remote.log.copy.disable", Kind.BOOLEAN, False, _NO_TIERS)
-    remote_log_delete_on_disable: bool = _own("remote.log.delete.on.disable", Kind.BOOLEAN, False, _NO_TIERS)
-    remote_copy_lag_bytes: int = _own("remote.copy.lag.bytes", Kind.LONG, -1, _NO_TIERS, least=-1, unit="bytes")
-    remote_copy_lag_ms: int = _own("remote.copy.lag.ms", Kind.LONG, 0, _NO_TIERS, least=-1, unit="ms")
-    local_retention_bytes: int = _own("local.retention.bytes", Kind.LONG, -2, _NO_TIERS, least=-2, unit="bytes")
-    local_retention_ms: int = _own("local.retention.ms", Kind.LONG, -2, _NO_TIERS, least=-2, unit="ms")
+    remote_storage_enable: bool = _own(Kind.BOOLEAN, False, _NO_TIERS)
+    remote_log_copy_disable: bool = _own(Kind.BOOLEAN, False, _NO_TIERS)
+    remote_log_delete_on_disable: bool = _own(Kind.BOOLEAN, False, _NO_TIERS)
+    remote_copy_lag_bytes: int = _own(Kind.LONG, -1, _NO_TIERS, least=-1)
+    remote_copy_lag_ms: int = _own(Kind.LONG, 0, _NO_TIERS, least=-1)
+    local_retention_bytes: int = _own(Kind.LONG, -2, _NO_TIERS, least=-2)
+    local_retention_ms: int = _own(Kind.LONG, -2, _NO_TIERS, least=-2)
     internal_segment_bytes: int | None = _own(
-        "internal.segment.bytes",
         Kind.INT,
         None,
         "Overrides segment.bytes without its lower limit; for tests.",
@@ -142,13 +132,10 @@ class LogConfig:
         most=MAX_INT,
         nullable=True,
         internal=True,
-        unit="bytes",
     )
 
-    internal_max_uncompressed_bytes: int = _like(
-        "internal.max.uncompressed.bytes", "message.max.uncompressed.bytes", internal=True
-    )
-    internal_validate_records: bool = _like("internal.validate.records", "log.validate.records", internal=True)
+    internal_max_uncompressed_bytes: int = _like("message.max.uncompressed.bytes", internal=True)
+    internal_validate_records: bool = _like("log.validate.records", internal=True)
 
     @property
     def max_uncompressed_bytes(self) -> int:

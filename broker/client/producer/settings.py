@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rotunda.broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Kind, setting
 from rotunda.broker.config.settings.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
 from rotunda.broker.protocol.records import CODECS
 
@@ -22,176 +22,69 @@ class NetworkSettings:
     """The values, by Kafka's names with underscores. Times are milliseconds."""
 
     bootstrap_servers: tuple[str, ...] = setting(
-        Key(
-            name="bootstrap.servers",
-            kind=Kind.LIST,
-            default=(),
-            doc="Addresses of some brokers, as host:port. One reachable broker is enough: it returns all others.",
-        )
+        Kind.LIST,
+        (),
+        doc="Addresses of some brokers, as host:port. One reachable broker is enough: it returns all others.",
     )
     client_id: str = setting(
-        Key(
-            name="client.id",
-            kind=Kind.STRING,
-            default="",
-            default_text="producer-1, producer-2 and so on; producer-ID with a transactional.id",
-            doc="Client id in the brokers' logs, metrics and quotas, and in the name of the I/O thread.",
-        )
+        Kind.STRING,
+        "",
+        default_text="producer-1, producer-2 and so on; producer-ID with a transactional.id",
+        doc="Client id in the brokers' logs, metrics and quotas, and in the name of the I/O thread.",
     )
     max_in_flight_requests_per_connection: int = setting(
-        Key(
-            name="max.in.flight.requests.per.connection",
-            kind=Kind.INT,
-            default=5,
-            least=1,
-            doc="Maximum number of requests in flight to a broker; 1 keeps the order without idempotence.",
-        )
+        Kind.INT,
+        5,
+        least=1,
+        doc="Maximum number of requests in flight to a broker; 1 keeps the order without idempotence.",
     )
     request_timeout_ms: int = setting(
-        Key(
-            name="request.timeout.ms",
-            kind=Kind.INT,
-            default=30_000,
-            unit="ms",
-            least=0,
-            doc="Maximum wait for a response. Then the connection is closed.",
-        )
+        Kind.INT, 30_000, least=0, doc="Maximum wait for a response. Then the connection is closed."
     )
     retry_backoff_ms: int = setting(
-        Key(
-            name="retry.backoff.ms",
-            kind=Kind.LONG,
-            default=100,
-            unit="ms",
-            least=0,
-            doc="Delay before the first retry; doubled with each retry.",
-        )
+        Kind.LONG, 100, least=0, doc="Delay before the first retry; doubled with each retry."
     )
-    retry_backoff_max_ms: int = setting(
-        Key(
-            name="retry.backoff.max.ms",
-            kind=Kind.LONG,
-            default=1_000,
-            unit="ms",
-            least=0,
-            doc="Maximum delay before a retry.",
-        )
-    )
+    retry_backoff_max_ms: int = setting(Kind.LONG, 1_000, least=0, doc="Maximum delay before a retry.")
     reconnect_backoff_ms: int = setting(
-        Key(
-            name="reconnect.backoff.ms",
-            kind=Kind.LONG,
-            default=50,
-            unit="ms",
-            least=0,
-            doc="Delay before the second attempt to connect to a broker; doubled with each attempt.",
-        )
+        Kind.LONG, 50, least=0, doc="Delay before the second attempt to connect to a broker; doubled with each attempt."
     )
     reconnect_backoff_max_ms: int = setting(
-        Key(
-            name="reconnect.backoff.max.ms",
-            kind=Kind.LONG,
-            default=1_000,
-            unit="ms",
-            least=0,
-            doc="Maximum delay before an attempt to connect.",
-        )
+        Kind.LONG, 1_000, least=0, doc="Maximum delay before an attempt to connect."
     )
     socket_connection_setup_timeout_ms: int = setting(
-        Key(
-            name="socket.connection.setup.timeout.ms",
-            kind=Kind.LONG,
-            default=10_000,
-            unit="ms",
-            doc="Timeout of an attempt to connect; doubled with each attempt.",
-        )
+        Kind.LONG, 10_000, doc="Timeout of an attempt to connect; doubled with each attempt."
     )
     socket_connection_setup_timeout_max_ms: int = setting(
-        Key(
-            name="socket.connection.setup.timeout.max.ms",
-            kind=Kind.LONG,
-            default=30_000,
-            unit="ms",
-            doc="Maximum timeout of an attempt to connect.",
-        )
+        Kind.LONG, 30_000, doc="Maximum timeout of an attempt to connect."
     )
     connections_max_idle_ms: int = setting(
-        Key(
-            name="connections.max.idle.ms",
-            kind=Kind.LONG,
-            default=540_000,
-            unit="ms",
-            doc="Idle time after which a connection is closed; negative: never.",
-        )
+        Kind.LONG, 540_000, doc="Idle time after which a connection is closed; negative: never."
     )
     send_buffer_bytes: int = setting(
-        Key(
-            name="send.buffer.bytes",
-            kind=Kind.INT,
-            default=131_072,
-            unit="bytes",
-            least=-1,
-            doc="Send buffer of a socket; -1 is the system's default.",
-        )
+        Kind.INT, 131_072, least=-1, doc="Send buffer of a socket; -1 is the system's default."
     )
     receive_buffer_bytes: int = setting(
-        Key(
-            name="receive.buffer.bytes",
-            kind=Kind.INT,
-            default=32_768,
-            unit="bytes",
-            least=-1,
-            doc="Receive buffer of a socket; -1 is the system's default.",
-        )
+        Kind.INT, 32_768, least=-1, doc="Receive buffer of a socket; -1 is the system's default."
     )
     client_dns_lookup: str = setting(
-        Key(
-            name="client.dns.lookup",
-            kind=Kind.STRING,
-            default="use_all_dns_ips",
-            choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-            doc="Addresses of a host name to try.",
-        )
+        Kind.STRING,
+        "use_all_dns_ips",
+        choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        doc="Addresses of a host name to try.",
     )
-    metadata_max_age_ms: int = setting(
-        Key(
-            name="metadata.max.age.ms",
-            kind=Kind.LONG,
-            default=300_000,
-            unit="ms",
-            least=0,
-            doc="Age at which metadata are refreshed.",
-        )
-    )
+    metadata_max_age_ms: int = setting(Kind.LONG, 300_000, least=0, doc="Age at which metadata are refreshed.")
     metadata_max_idle_ms: int = setting(
-        Key(
-            name="metadata.max.idle.ms",
-            kind=Kind.LONG,
-            default=300_000,
-            unit="ms",
-            least=5_000,
-            doc="Time without records after which a topic is removed from the metadata.",
-        )
+        Kind.LONG, 300_000, least=5_000, doc="Time without records after which a topic is removed from the metadata."
     )
     metadata_recovery_strategy: str = setting(
-        Key(
-            name="metadata.recovery.strategy",
-            kind=Kind.STRING,
-            default="rebootstrap",
-            validator=_recovery_complaint,
-            doc="Action when no known broker is reachable: connect to bootstrap.servers again (rebootstrap), or retry "
-            "(none).",
-        )
+        Kind.STRING,
+        "rebootstrap",
+        validator=_recovery_complaint,
+        doc="Action when no known broker is reachable: connect to bootstrap.servers again (rebootstrap), or retry "
+        "(none).",
     )
     metadata_recovery_rebootstrap_trigger_ms: int = setting(
-        Key(
-            name="metadata.recovery.rebootstrap.trigger.ms",
-            kind=Kind.LONG,
-            default=300_000,
-            unit="ms",
-            least=0,
-            doc="Time without metadata after which the client rebootstraps.",
-        )
+        Kind.LONG, 300_000, least=0, doc="Time without metadata after which the client rebootstraps."
     )
 
 
@@ -204,215 +97,104 @@ class ProducerSettings(NetworkSettings):
     """The values, by Kafka's names with underscores. Times are milliseconds."""
 
     acks: str = setting(
-        Key(
-            name="acks",
-            kind=Kind.STRING,
-            default="all",
-            choices=("all", "-1", "0", "1"),
-            doc="Replicas that must have a record before it counts as delivered: all in sync (all, -1), the leader "
-            "(1), or none (0).",
-        )
+        Kind.STRING,
+        "all",
+        choices=("all", "-1", "0", "1"),
+        doc="Replicas that must have a record before it counts as delivered: all in sync (all, -1), the leader "
+        "(1), or none (0).",
     )
     enable_idempotence: bool = setting(
-        Key(
-            name="enable.idempotence",
-            kind=Kind.BOOLEAN,
-            default=True,
-            doc="Write each record exactly once and in order, also with retries. Needs acks=all, retries and at most "
-            "5 requests in flight. If not set explicitly, it is disabled by incompatible acks or retries.",
-        )
+        Kind.BOOLEAN,
+        True,
+        doc="Write each record exactly once and in order, also with retries. Needs acks=all, retries and at most "
+        "5 requests in flight. If not set explicitly, it is disabled by incompatible acks or retries.",
     )
     transactional_id: str | None = setting(
-        Key(
-            name="transactional.id",
-            kind=Kind.STRING,
-            default=None,
-            nullable=True,
-            validator=_non_empty,
-            doc="Name of a transactional producer, the same over restarts; the latest producer with it fences the "
-            "others.",
-        )
+        Kind.STRING,
+        None,
+        nullable=True,
+        validator=_non_empty,
+        doc="Name of a transactional producer, the same over restarts; the latest producer with it fences the others.",
     )
     transaction_timeout_ms: int = setting(
-        Key(
-            name="transaction.timeout.ms",
-            kind=Kind.INT,
-            default=60_000,
-            unit="ms",
-            least=1,
-            doc="Time after which the broker aborts an open transaction.",
-        )
+        Kind.INT, 60_000, least=1, doc="Time after which the broker aborts an open transaction."
     )
     key_serializer: object = setting(
-        Key(
-            name="key.serializer",
-            kind=Kind.CLASS,
-            default="bytes",
-            nullable=True,
-            doc="Serializer of keys: a function (topic, key, headers), or `bytes`, `string`, `integer`, `long`, "
-            "`double`, `json`, a name of Kafka's (`org.apache.kafka.common.serialization.StringSerializer`), or "
-            "`module:name` of a function.",
-        )
+        Kind.CLASS,
+        "bytes",
+        nullable=True,
+        doc="Serializer of keys: a function (topic, key, headers), or `bytes`, `string`, `integer`, `long`, "
+        "`double`, `json`, a name of Kafka's (`org.apache.kafka.common.serialization.StringSerializer`), or "
+        "`module:name` of a function.",
     )
     value_serializer: object = setting(
-        Key(
-            name="value.serializer",
-            kind=Kind.CLASS,
-            default="bytes",
-            nullable=True,
-            doc="Serializer of values, like key.serializer.",
-        )
+        Kind.CLASS, "bytes", nullable=True, doc="Serializer of values, like key.serializer."
     )
     batch_size: int = setting(
-        Key(
-            name="batch.size",
-            kind=Kind.INT,
-            default=16_384,
-            unit="bytes",
-            least=0,
-            doc="Size at which a batch is sent; 0: one record per batch.",
-        )
+        Kind.INT, 16_384, unit="bytes", least=0, doc="Size at which a batch is sent; 0: one record per batch."
     )
-    linger_ms: int = setting(
-        Key(
-            name="linger.ms",
-            kind=Kind.LONG,
-            default=5,
-            unit="ms",
-            least=0,
-            doc="Time that a batch waits for more records.",
-        )
-    )
+    linger_ms: int = setting(Kind.LONG, 5, least=0, doc="Time that a batch waits for more records.")
     buffer_memory: int = setting(
-        Key(
-            name="buffer.memory",
-            kind=Kind.LONG,
-            default=33_554_432,
-            unit="bytes",
-            least=0,
-            doc="Memory for undelivered records. When it is full, `send` waits.",
-        )
+        Kind.LONG,
+        33_554_432,
+        unit="bytes",
+        least=0,
+        doc="Memory for undelivered records. When it is full, `send` waits.",
     )
     max_block_ms: int = setting(
-        Key(
-            name="max.block.ms",
-            kind=Kind.LONG,
-            default=60_000,
-            unit="ms",
-            least=0,
-            doc="Maximum wait of `send`, `partitions_for` and transaction calls, for metadata, memory or the broker.",
-        )
+        Kind.LONG,
+        60_000,
+        least=0,
+        doc="Maximum wait of `send`, `partitions_for` and transaction calls, for metadata, memory or the broker.",
     )
     max_request_size: int = setting(
-        Key(
-            name="max.request.size",
-            kind=Kind.INT,
-            default=1_048_576,
-            unit="bytes",
-            least=0,
-            doc="Maximum uncompressed size of a record, and maximum size of a request.",
-        )
+        Kind.INT,
+        1_048_576,
+        unit="bytes",
+        least=0,
+        doc="Maximum uncompressed size of a record, and maximum size of a request.",
     )
-    compression_type: str = setting(
-        Key(
-            name="compression.type",
-            kind=Kind.STRING,
-            default="none",
-            choices=CODECS,
-            doc="Codec of batches.",
-        )
-    )
+    compression_type: str = setting(Kind.STRING, "none", choices=CODECS, doc="Codec of batches.")
     compression_gzip_level: int = setting(
-        Key(
-            name="compression.gzip.level",
-            kind=Kind.INT,
-            default=-1,
-            validator=gzip_level_complaint,
-            doc="Level of gzip, 1 to 9; -1 is the library's own.",
-        )
+        Kind.INT, -1, validator=gzip_level_complaint, doc="Level of gzip, 1 to 9; -1 is the library's own."
     )
-    compression_lz4_level: int = setting(
-        Key(
-            name="compression.lz4.level",
-            kind=Kind.INT,
-            default=9,
-            least=LZ4_LEVELS[0],
-            most=LZ4_LEVELS[1],
-            doc="Level of lz4.",
-        )
-    )
-    compression_zstd_level: int = setting(
-        Key(
-            name="compression.zstd.level",
-            kind=Kind.INT,
-            default=3,
-            least=ZSTD_LEVELS[0],
-            most=ZSTD_LEVELS[1],
-            doc="Level of zstd.",
-        )
-    )
+    compression_lz4_level: int = setting(Kind.INT, 9, least=LZ4_LEVELS[0], most=LZ4_LEVELS[1], doc="Level of lz4.")
+    compression_zstd_level: int = setting(Kind.INT, 3, least=ZSTD_LEVELS[0], most=ZSTD_LEVELS[1], doc="Level of zstd.")
     partitioner_class: object = setting(
-        Key(
-            name="partitioner.class",
-            kind=Kind.CLASS,
-            default=None,
-            nullable=True,
-            doc="A function (topic, key, key's bytes, value, value's bytes, cluster) that returns a "
-            "partition, or `RoundRobinPartitioner`; none: the key's hash, or the sticky partition.",
-        )
+        Kind.CLASS,
+        None,
+        nullable=True,
+        doc="A function (topic, key, key's bytes, value, value's bytes, cluster) that returns a "
+        "partition, or `RoundRobinPartitioner`; none: the key's hash, or the sticky partition.",
     )
     partitioner_ignore_keys: bool = setting(
-        Key(
-            name="partitioner.ignore.keys",
-            kind=Kind.BOOLEAN,
-            default=False,
-            doc="Send records with a key to the sticky partition too.",
-        )
+        Kind.BOOLEAN, False, doc="Send records with a key to the sticky partition too."
     )
     partitioner_adaptive_partitioning_enable: bool = setting(
-        Key(
-            name="partitioner.adaptive.partitioning.enable",
-            kind=Kind.BOOLEAN,
-            default=True,
-            doc="Prefer partitions with few waiting batches as sticky partition.",
-        )
+        Kind.BOOLEAN, True, doc="Prefer partitions with few waiting batches as sticky partition."
     )
     partitioner_availability_timeout_ms: int = setting(
-        Key(
-            name="partitioner.availability.timeout.ms",
-            kind=Kind.LONG,
-            default=0,
-            unit="ms",
-            least=0,
-            doc="The sticky partitioner avoids brokers that have not accepted ready batches for this long; 0: off.",
-        )
+        Kind.LONG,
+        0,
+        least=0,
+        doc="The sticky partitioner avoids brokers that have not accepted ready batches for this long; 0: off.",
     )
     interceptor_classes: tuple[object, ...] = setting(
-        Key(
-            name="interceptor.classes",
-            kind=Kind.LIST,
-            default=(),
-            doc="Objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, or `module:name` "
-            "of their classes.",
-        )
+        Kind.LIST,
+        (),
+        doc="Objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, or `module:name` "
+        "of their classes.",
     )
     retries: int = setting(
-        Key(
-            name="retries",
-            kind=Kind.INT,
-            default=2_147_483_647,
-            least=0,
-            most=2_147_483_647,
-            doc="Maximum number of retries of a batch, within `delivery.timeout.ms`.",
-        )
+        Kind.INT,
+        2_147_483_647,
+        least=0,
+        most=2_147_483_647,
+        doc="Maximum number of retries of a batch, within `delivery.timeout.ms`.",
     )
     delivery_timeout_ms: int = setting(
-        Key(
-            name="delivery.timeout.ms",
-            kind=Kind.INT,
-            default=120_000,
-            unit="ms",
-            least=0,
-            doc="Time after which an unacknowledged record fails. At least linger.ms plus request.timeout.ms.",
-        )
+        Kind.INT,
+        120_000,
+        least=0,
+        doc="Time after which an unacknowledged record fails. At least linger.ms plus request.timeout.ms.",
     )

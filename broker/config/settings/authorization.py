@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rotunda.broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Kind, setting
 
 #: The only supported authorizer, by the name of Kafka's.
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -28,29 +28,20 @@ class AuthorizationSettings:
     """The settings of authorisation. A part of BrokerConfig."""
 
     authorizer_class_name: str = setting(
-        Key(
-            name="authorizer.class.name",
-            kind=Kind.STRING,
-            default="",
-            validator=_is_served,
-            doc=f"The authorizer: {STANDARD_AUTHORIZER}, with ACLs in the cluster's metadata. Empty: every client has "
-            "all rights.",
-        )
+        Kind.STRING,
+        "",
+        validator=_is_served,
+        doc=f"The authorizer: {STANDARD_AUTHORIZER}, with ACLs in the cluster's metadata. Empty: every client has "
+        "all rights.",
     )
     super_users: str = setting(
-        Key(
-            name="super.users",
-            kind=Kind.STRING,
-            default="",
-            validator=_are_principals,
-            doc="Principals with all rights whatever the ACLs, such as User:admin;User:ops.",
-        )
+        Kind.STRING,
+        "",
+        validator=_are_principals,
+        doc="Principals with all rights whatever the ACLs, such as User:admin;User:ops.",
     )
     allow_everyone_if_no_acl_found: bool = setting(
-        Key(
-            name="allow.everyone.if.no.acl.found",
-            kind=Kind.BOOLEAN,
-            default=False,
-            doc="Allow everything on resources without ACLs. Otherwise only super.users may access them.",
-        )
+        Kind.BOOLEAN,
+        False,
+        doc="Allow everything on resources without ACLs. Otherwise only super.users may access them.",
     )

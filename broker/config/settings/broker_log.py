@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rotunda.broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Kind, setting
 
 #: A smaller file would be rotated all the time.
 SMALLEST_FILE_BYTES = 16 * 1024
@@ -23,33 +23,17 @@ class BrokerLogSettings:
     """Settings of the file that a broker in the background writes its log to. A part of BrokerConfig."""
 
     broker_log_max_bytes: int = setting(
-        Key(
-            name="broker.log.max.bytes",
-            kind=Kind.LONG,
-            default=64 * 1024 * 1024,
-            unit="bytes",
-            validator=_max_bytes_complaint,
-            doc="Size at which the log file of a broker started with --daemon is renamed to broker.log.1; -1: no "
-            "limit.",
-        )
+        Kind.LONG,
+        64 * 1024 * 1024,
+        validator=_max_bytes_complaint,
+        doc="Size at which the log file of a broker started with --daemon is renamed to broker.log.1; -1: no limit.",
     )
     broker_log_max_age_ms: int = setting(
-        Key(
-            name="broker.log.max.age.ms",
-            kind=Kind.LONG,
-            default=7 * 24 * 3600 * 1000,
-            unit="ms",
-            least=-1,
-            doc="Age of its first line at which the log file is renamed too; -1: no limit.",
-        )
+        Kind.LONG,
+        7 * 24 * 3600 * 1000,
+        least=-1,
+        doc="Age of its first line at which the log file is renamed too; -1: no limit.",
     )
     broker_log_kept_files: int = setting(
-        Key(
-            name="broker.log.kept.files",
-            kind=Kind.INT,
-            default=4,
-            least=0,
-            most=1000,
-            doc="Number of renamed log files that are kept; broker.log.1 is the newest.",
-        )
+        Kind.INT, 4, least=0, most=1000, doc="Number of renamed log files that are kept; broker.log.1 is the newest."
     )

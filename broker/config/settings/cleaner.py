@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from rotunda.broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Kind, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -16,53 +16,27 @@ class CleanerSettings:
     """Settings of the cleaner. A part of BrokerConfig."""
 
     log_retention_check_interval_ms: int = setting(
-        Key(
-            name="log.retention.check.interval.ms",
-            kind=Kind.LONG,
-            default=300000,
-            unit="ms",
-            least=1,
-            doc="Interval of the check for expired segments.",
-        )
+        Kind.LONG, 300000, least=1, doc="Interval of the check for expired segments."
     )
     log_cleaner_enable: bool = setting(
-        Key(
-            name="log.cleaner.enable",
-            kind=Kind.BOOLEAN,
-            default=True,
-            doc="Whether topics with the policy compact are compacted. Retention does not depend on it.",
-        )
+        Kind.BOOLEAN, True, doc="Whether topics with the policy compact are compacted. Retention does not depend on it."
     )
     log_cleaner_backoff_ms: int = setting(
-        Key(
-            name="log.cleaner.backoff.ms",
-            kind=Kind.LONG,
-            default=15000,
-            unit="ms",
-            least=0,
-            dynamic=True,
-            doc="Pause of compaction when there was nothing to compact.",
-        )
+        Kind.LONG, 15000, least=0, dynamic=True, doc="Pause of compaction when there was nothing to compact."
     )
     log_cleaner_dedupe_buffer_size: int = setting(
-        Key(
-            name="log.cleaner.dedupe.buffer.size",
-            kind=Kind.LONG,
-            default=134217728,
-            unit="bytes",
-            least=1024,
-            dynamic=True,
-            doc="Memory for the keys of one round of compaction; a log with more keys needs several rounds.",
-        )
+        Kind.LONG,
+        134217728,
+        unit="bytes",
+        least=1024,
+        dynamic=True,
+        doc="Memory for the keys of one round of compaction; a log with more keys needs several rounds.",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
-        Key(
-            name="log.cleaner.io.max.bytes.per.second",
-            kind=Kind.DOUBLE,
-            default=sys.float_info.max,
-            unit="bytes",
-            least=1,
-            dynamic=True,
-            doc="Maximum rate of compaction, reads and writes together.",
-        )
+        Kind.DOUBLE,
+        sys.float_info.max,
+        unit="bytes",
+        least=1,
+        dynamic=True,
+        doc="Maximum rate of compaction, reads and writes together.",
     )

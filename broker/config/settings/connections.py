@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rotunda.broker.config.keys import MAX_INT, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_INT, Kind, setting
 
 #: A host in the form that Kafka allows (its ``validHostPattern``), and a number after the last colon.
 _OVERRIDE = re.compile(r"\[?[0-9A-Za-z\-%._:]+\]?:([0-9]{1,10})")
@@ -25,79 +25,61 @@ class ConnectionSettings:
     """Limits of connections. A part of BrokerConfig."""
 
     max_connections: int = setting(
-        Key(
-            name="max.connections",
-            kind=Kind.INT,
-            default=MAX_INT,
-            unit="connections",
-            least=0,
-            least_while_running=1,
-            dynamic=True,
-            doc="Maximum number of open connections, of the broker and of each listener without a "
-            "listener.name.<name>.max.connections. Above it new connections wait to be accepted; when it is "
-            "lowered, the connections idle longest are closed. Each uses a file descriptor of its processor; some "
-            "descriptors are reserved for the processor and for inter.broker.listener.name.",
-        )
+        Kind.INT,
+        MAX_INT,
+        unit="connections",
+        least=0,
+        least_while_running=1,
+        dynamic=True,
+        doc="Maximum number of open connections, of the broker and of each listener without a "
+        "listener.name.<name>.max.connections. Above it new connections wait to be accepted; when it is "
+        "lowered, the connections idle longest are closed. Each uses a file descriptor of its processor; some "
+        "descriptors are reserved for the processor and for inter.broker.listener.name.",
     )
     max_connection_creation_rate: int = setting(
-        Key(
-            name="max.connection.creation.rate",
-            kind=Kind.INT,
-            default=MAX_INT,
-            unit="connections a second",
-            least=0,
-            least_while_running=1,
-            dynamic=True,
-            doc="Maximum rate of new connections, of the broker and of each listener without a rate of its own. Above "
-            "it accepting pauses for up to a second; no connection is refused.",
-        )
+        Kind.INT,
+        MAX_INT,
+        unit="connections a second",
+        least=0,
+        least_while_running=1,
+        dynamic=True,
+        doc="Maximum rate of new connections, of the broker and of each listener without a rate of its own. Above "
+        "it accepting pauses for up to a second; no connection is refused.",
     )
     connection_refusal_rate: int = setting(
-        Key(
-            name="connection.refusal.rate",
-            kind=Kind.INT,
-            default=MAX_INT,
-            unit="connections a second",
-            least=1,
-            dynamic=True,
-            doc="Maximum rate of new connections from all addresses together. Above it connections are refused like "
-            "those of an address above its connection_creation_rate: closed up to a second later, unread.",
-        )
+        Kind.INT,
+        MAX_INT,
+        unit="connections a second",
+        least=1,
+        dynamic=True,
+        doc="Maximum rate of new connections from all addresses together. Above it connections are refused like "
+        "those of an address above its connection_creation_rate: closed up to a second later, unread.",
     )
     max_connections_per_ip: int = setting(
-        Key(
-            name="max.connections.per.ip",
-            kind=Kind.INT,
-            default=MAX_INT,
-            unit="connections",
-            least=0,
-            dynamic=True,
-            doc="Maximum number of open connections from one address; further ones are closed at once. 0: only "
-            "addresses in max.connections.per.ip.overrides can connect. Open connections are never closed for it.",
-        )
+        Kind.INT,
+        MAX_INT,
+        unit="connections",
+        least=0,
+        dynamic=True,
+        doc="Maximum number of open connections from one address; further ones are closed at once. 0: only "
+        "addresses in max.connections.per.ip.overrides can connect. Open connections are never closed for it.",
     )
     max_connections_per_ip_overrides: str = setting(
-        Key(
-            name="max.connections.per.ip.overrides",
-            kind=Kind.STRING,
-            default="",
-            dynamic=True,
-            doc="Exceptions to max.connections.per.ip, as host:number with commas between them. Host names are "
-            "resolved when the setting is read.",
-            validator=_are_overrides,
-        )
+        Kind.STRING,
+        "",
+        dynamic=True,
+        validator=_are_overrides,
+        doc="Exceptions to max.connections.per.ip, as host:number with commas between them. Host names are "
+        "resolved when the setting is read.",
     )
     inter_broker_listener_name: str | None = setting(
-        Key(
-            name="inter.broker.listener.name",
-            kind=Kind.STRING,
-            default=None,
-            nullable=True,
-            default_text="PLAINTEXT if a listener is called so",
-            doc="The listener reserved for administrators and other brokers, if there are other listeners: exempt "
-            "from max.connections and the broker's connection rates, subject to its own, and with reserved file "
-            "descriptors.",
-        )
+        Kind.STRING,
+        None,
+        nullable=True,
+        default_text="PLAINTEXT if a listener is called so",
+        doc="The listener reserved for administrators and other brokers, if there are other listeners: exempt "
+        "from max.connections and the broker's connection rates, subject to its own, and with reserved file "
+        "descriptors.",
     )
 
 

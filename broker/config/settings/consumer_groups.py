@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rotunda.broker.config.keys import MAX_INT, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_INT, Kind, setting
 
 
-def _ms(name: str, default: int, doc: str, *, least: int = 1, dynamic: bool = False) -> Any:
-    return setting(Key(name=name, kind=Kind.INT, default=default, unit="ms", least=least, doc=doc, dynamic=dynamic))
+def _ms(default: int, doc: str, *, least: int = 1, dynamic: bool = False) -> Any:
+    return setting(Kind.INT, default, least=least, dynamic=dynamic, doc=doc)
 
 
 def _with_classic(protocols: tuple[str, ...]) -> str | None:
@@ -30,66 +30,38 @@ class ConsumerGroupSettings:
     """Settings of KIP-848's consumer groups. A part of BrokerConfig."""
 
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
-        Key(
-            name="group.coordinator.rebalance.protocols",
-            kind=Kind.LIST,
-            default=("classic", "consumer"),
-            choices=("classic", "consumer"),
-            validator=_with_classic,
-            doc="Enabled group protocols. Without consumer, KIP-848's requests are rejected.",
-        )
+        Kind.LIST,
+        ("classic", "consumer"),
+        choices=("classic", "consumer"),
+        validator=_with_classic,
+        doc="Enabled group protocols. Without consumer, KIP-848's requests are rejected.",
     )
     group_consumer_assignors: tuple[str, ...] = setting(
-        Key(
-            name="group.consumer.assignors",
-            kind=Kind.LIST,
-            default=("uniform", "range"),
-            choices=("uniform", "range"),
-            validator=_not_empty,
-            doc="Server-side assignors. The first is the default of groups whose members name none.",
-        )
+        Kind.LIST,
+        ("uniform", "range"),
+        choices=("uniform", "range"),
+        validator=_not_empty,
+        doc="Server-side assignors. The first is the default of groups whose members name none.",
     )
     group_consumer_migration_policy: str = setting(
-        Key(
-            name="group.consumer.migration.policy",
-            kind=Kind.STRING,
-            default="bidirectional",
-            choices=("bidirectional", "upgrade", "downgrade", "disabled"),
-            doc="Whether a classic group is converted to a consumer group when a consumer member joins it (upgrade), "
-            "and back when the last one leaves (downgrade).",
-        )
+        Kind.STRING,
+        "bidirectional",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+        doc="Whether a classic group is converted to a consumer group when a consumer member joins it (upgrade), "
+        "and back when the last one leaves (downgrade).",
     )
     group_consumer_max_size: int = setting(
-        Key(
-            name="group.consumer.max.size",
-            kind=Kind.INT,
-            default=MAX_INT,
-            least=1,
-            doc="Maximum number of members of a consumer group.",
-        )
+        Kind.INT, MAX_INT, least=1, doc="Maximum number of members of a consumer group."
     )
-    group_consumer_heartbeat_interval_ms: int = _ms(
-        "group.consumer.heartbeat.interval.ms", 5000, "The heartbeat interval of members."
-    )
-    group_consumer_min_heartbeat_interval_ms: int = _ms(
-        "group.consumer.min.heartbeat.interval.ms", 5000, "Minimum consumer.heartbeat.interval.ms of a group."
-    )
-    group_consumer_max_heartbeat_interval_ms: int = _ms(
-        "group.consumer.max.heartbeat.interval.ms", 15000, "Maximum consumer.heartbeat.interval.ms of a group."
-    )
+    group_consumer_heartbeat_interval_ms: int = _ms(5000, "The heartbeat interval of members.")
+    group_consumer_min_heartbeat_interval_ms: int = _ms(5000, "Minimum consumer.heartbeat.interval.ms of a group.")
+    group_consumer_max_heartbeat_interval_ms: int = _ms(15000, "Maximum consumer.heartbeat.interval.ms of a group.")
     group_consumer_session_timeout_ms: int = _ms(
-        "group.consumer.session.timeout.ms",
-        45000,
-        "Remove members without a heartbeat for this long from their group.",
+        45000, "Remove members without a heartbeat for this long from their group."
     )
-    group_consumer_min_session_timeout_ms: int = _ms(
-        "group.consumer.min.session.timeout.ms", 45000, "Minimum consumer.session.timeout.ms of a group."
-    )
-    group_consumer_max_session_timeout_ms: int = _ms(
-        "group.consumer.max.session.timeout.ms", 60000, "Maximum consumer.session.timeout.ms of a group."
-    )
+    group_consumer_min_session_timeout_ms: int = _ms(45000, "Minimum consumer.session.timeout.ms of a group.")
+    group_consumer_max_session_timeout_ms: int = _ms(60000, "Maximum consumer.session.timeout.ms of a group.")
     group_consumer_assignment_interval_ms: int = _ms(
-        "group.consumer.assignment.interval.ms",
         0,
         "Minimum time between two assignments of a group, however many members join and leave. With Kafka's default "
         "of 1000 a joining member waits for it.",
@@ -97,11 +69,8 @@ class ConsumerGroupSettings:
         dynamic=True,
     )
     group_consumer_min_assignment_interval_ms: int = _ms(
-        "group.consumer.min.assignment.interval.ms", 0, "Minimum consumer.assignment.interval.ms of a group.", least=0
+        0, "Minimum consumer.assignment.interval.ms of a group.", least=0
     )
     group_consumer_max_assignment_interval_ms: int = _ms(
-        "group.consumer.max.assignment.interval.ms",
-        15000,
-        "Maximum consumer.assignment.interval.ms of a group.",
-        least=0,
+        15000, "Maximum consumer.assignment.interval.ms of a group.", least=0
     )

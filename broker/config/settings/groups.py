@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rotunda.broker.config.keys import MAX_INT, ONE_REPLICA, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_INT, ONE_REPLICA, Kind, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -16,131 +16,70 @@ class GroupSettings:
     """Settings of consumer groups. A part of BrokerConfig."""
 
     offsets_topic_num_partitions: int = setting(
-        Key(
-            name="offsets.topic.num.partitions",
-            kind=Kind.INT,
-            default=1,
-            default_text="as many as num.io.threads",
-            least=1,
-            doc="Partitions of __consumer_offsets, created with the first group; the number is fixed from then on. "
-            "Fewer than Kafka's 50, so that commits of many groups share a write.",
-        )
+        Kind.INT,
+        1,
+        default_text="as many as num.io.threads",
+        least=1,
+        doc="Partitions of __consumer_offsets, created with the first group; the number is fixed from then on. "
+        "Fewer than Kafka's 50, so that commits of many groups share a write.",
     )
     offsets_topic_replication_factor: int = setting(
-        Key(
-            name="offsets.topic.replication.factor",
-            kind=Kind.SHORT,
-            default=1,
-            least=1,
-            most=1,
-            most_because=ONE_REPLICA,
-            doc="Replication factor of __consumer_offsets; a single broker has one replica.",
-        )
+        Kind.SHORT,
+        1,
+        least=1,
+        most=1,
+        most_because=ONE_REPLICA,
+        doc="Replication factor of __consumer_offsets; a single broker has one replica.",
     )
     offsets_topic_segment_bytes: int = setting(
-        Key(
-            name="offsets.topic.segment.bytes",
-            kind=Kind.INT,
-            default=100 * 1024 * 1024,
-            unit="bytes",
-            least=1024 * 1024,
-            doc="Segment size of __consumer_offsets. Small segments are compacted sooner and loaded faster.",
-        )
+        Kind.INT,
+        100 * 1024 * 1024,
+        least=1024 * 1024,
+        doc="Segment size of __consumer_offsets. Small segments are compacted sooner and loaded faster.",
     )
     group_coordinator_append_linger_ms: int = setting(
-        Key(
-            name="group.coordinator.append.linger.ms",
-            kind=Kind.INT,
-            default=-1,
-            unit="ms",
-            least=-1,
-            most=1000,
-            doc="How long an offset commit waits to be written together with others, while many clients commit. With "
-            'few commits each is written at once. -1, Kafka\'s "adaptive", and 0: no wait; simultaneous commits '
-            "share a write.",
-        )
+        Kind.INT,
+        -1,
+        least=-1,
+        most=1000,
+        doc="How long an offset commit waits to be written together with others, while many clients commit. With "
+        'few commits each is written at once. -1, Kafka\'s "adaptive", and 0: no wait; simultaneous commits '
+        "share a write.",
     )
     group_initial_rebalance_delay_ms: int = setting(
-        Key(
-            name="group.initial.rebalance.delay.ms",
-            kind=Kind.INT,
-            default=0,
-            unit="ms",
-            least=0,
-            doc="How long the first rebalance of an empty group waits for more members; each join prolongs it. With "
-            "Kafka's default of 3000 every test with a group waits for it.",
-        )
+        Kind.INT,
+        0,
+        least=0,
+        doc="How long the first rebalance of an empty group waits for more members; each join prolongs it. With "
+        "Kafka's default of 3000 every test with a group waits for it.",
     )
     group_min_session_timeout_ms: int = setting(
-        Key(
-            name="group.min.session.timeout.ms",
-            kind=Kind.INT,
-            default=6000,
-            unit="ms",
-            least=1,
-            doc="Minimum session timeout of members of classic groups.",
-        )
+        Kind.INT, 6000, least=1, doc="Minimum session timeout of members of classic groups."
     )
     group_max_session_timeout_ms: int = setting(
-        Key(
-            name="group.max.session.timeout.ms",
-            kind=Kind.INT,
-            default=30 * 60 * 1000,
-            unit="ms",
-            least=1,
-            doc="Maximum session timeout of members of classic groups.",
-        )
+        Kind.INT, 30 * 60 * 1000, least=1, doc="Maximum session timeout of members of classic groups."
     )
-    group_max_size: int = setting(
-        Key(
-            name="group.max.size",
-            kind=Kind.INT,
-            default=MAX_INT,
-            least=1,
-            doc="Maximum number of members of a classic group.",
-        )
-    )
+    group_max_size: int = setting(Kind.INT, MAX_INT, least=1, doc="Maximum number of members of a classic group.")
     group_state_max_bytes: int = setting(
-        Key(
-            name="group.state.max.bytes",
-            kind=Kind.LONG,
-            default=256 * 1024 * 1024,
-            unit="bytes",
-            least=1024 * 1024,
-            dynamic=True,
-            doc="Memory for the state of all groups: members, subscriptions, committed offsets, and the records that "
-            "share groups have in flight. When it is full, new members get GROUP_MAX_SIZE_REACHED, new offsets "
-            "INVALID_COMMIT_OFFSET_SIZE, and share groups no further records until some are acknowledged. Kafka's "
-            "limit is its heap.",
-        )
+        Kind.LONG,
+        256 * 1024 * 1024,
+        least=1024 * 1024,
+        dynamic=True,
+        doc="Memory for the state of all groups: members, subscriptions, committed offsets, and the records that "
+        "share groups have in flight. When it is full, new members get GROUP_MAX_SIZE_REACHED, new offsets "
+        "INVALID_COMMIT_OFFSET_SIZE, and share groups no further records until some are acknowledged. Kafka's "
+        "limit is its heap.",
     )
     offsets_retention_minutes: int = setting(
-        Key(
-            name="offsets.retention.minutes",
-            kind=Kind.INT,
-            default=7 * 24 * 60,
-            unit="minutes",
-            least=1,
-            doc="How long offsets are kept after their group has lost its last member, or, without members, after the "
-            "last commit.",
-        )
+        Kind.INT,
+        7 * 24 * 60,
+        least=1,
+        doc="How long offsets are kept after their group has lost its last member, or, without members, after the "
+        "last commit.",
     )
     offsets_retention_check_interval_ms: int = setting(
-        Key(
-            name="offsets.retention.check.interval.ms",
-            kind=Kind.LONG,
-            default=600_000,
-            unit="ms",
-            least=1,
-            doc="Interval of the check for expired offsets.",
-        )
+        Kind.LONG, 600_000, least=1, doc="Interval of the check for expired offsets."
     )
     offset_metadata_max_bytes: int = setting(
-        Key(
-            name="offset.metadata.max.bytes",
-            kind=Kind.INT,
-            default=4096,
-            unit="bytes",
-            doc="Maximum length of the metadata string of a committed offset.",
-        )
+        Kind.INT, 4096, doc="Maximum length of the metadata string of a committed offset."
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rotunda.broker.config.keys import MAX_LONG, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_LONG, Kind, setting
 
 #: The memory for each client grows with the windows.
 _MOST_WINDOWS = 100
@@ -18,141 +18,90 @@ class QuotaSettings:
     """Windows of quotas. A part of BrokerConfig."""
 
     quota_window_num: int = setting(
-        Key(
-            name="quota.window.num",
-            kind=Kind.INT,
-            default=11,
-            unit="windows",
-            least=1,
-            most=_MOST_WINDOWS,
-            doc="Number of windows over which the rates of connections and of clients with a producer_byte_rate, "
-            "consumer_byte_rate or request_percentage are measured.",
-        )
+        Kind.INT,
+        11,
+        unit="windows",
+        least=1,
+        most=_MOST_WINDOWS,
+        doc="Number of windows over which the rates of connections and of clients with a producer_byte_rate, "
+        "consumer_byte_rate or request_percentage are measured.",
     )
     quota_window_size_seconds: int = setting(
-        Key(
-            name="quota.window.size.seconds",
-            kind=Kind.INT,
-            default=1,
-            unit="s",
-            least=1,
-            doc="Length of a window. It is also the longest throttle time for request_percentage, and the longest "
-            "wait of a new connection for its rate.",
-        )
+        Kind.INT,
+        1,
+        unit="s",
+        least=1,
+        doc="Length of a window. It is also the longest throttle time for request_percentage, and the longest "
+        "wait of a new connection for its rate.",
     )
     controller_quota_window_num: int = setting(
-        Key(
-            name="controller.quota.window.num",
-            kind=Kind.INT,
-            default=11,
-            unit="windows",
-            least=1,
-            doc="Number of windows of controller_mutation_rate that a client can use at once.",
-        )
+        Kind.INT,
+        11,
+        unit="windows",
+        least=1,
+        doc="Number of windows of controller_mutation_rate that a client can use at once.",
     )
     controller_quota_window_size_seconds: int = setting(
-        Key(
-            name="controller.quota.window.size.seconds",
-            kind=Kind.INT,
-            default=1,
-            unit="s",
-            least=1,
-            doc="Length of a window of controller_mutation_rate.",
-        )
+        Kind.INT, 1, unit="s", least=1, doc="Length of a window of controller_mutation_rate."
     )
     broker_quota_produce_bytes: int = setting(
-        Key(
-            name="broker.quota.produce.bytes",
-            kind=Kind.LONG,
-            default=MAX_LONG,
-            unit="bytes/s",
-            least=1,
-            dynamic=True,
-            doc="Maximum rate of Produce bytes, all clients together. Above it senders are throttled as by a quota of "
-            "their own, for the length of all windows at most.",
-        )
+        Kind.LONG,
+        MAX_LONG,
+        unit="bytes/s",
+        least=1,
+        dynamic=True,
+        doc="Maximum rate of Produce bytes, all clients together. Above it senders are throttled as by a quota of "
+        "their own, for the length of all windows at most.",
     )
     broker_quota_fetch_bytes: int = setting(
-        Key(
-            name="broker.quota.fetch.bytes",
-            kind=Kind.LONG,
-            default=MAX_LONG,
-            unit="bytes/s",
-            least=1,
-            dynamic=True,
-            doc="Maximum rate of Fetch response bytes, all clients together.",
-        )
+        Kind.LONG,
+        MAX_LONG,
+        unit="bytes/s",
+        least=1,
+        dynamic=True,
+        doc="Maximum rate of Fetch response bytes, all clients together.",
     )
     broker_quota_request_rate: int = setting(
-        Key(
-            name="broker.quota.request.rate",
-            kind=Kind.LONG,
-            default=MAX_LONG,
-            unit="requests/s",
-            least=1,
-            dynamic=True,
-            doc="Maximum rate of requests, all clients together.",
-        )
+        Kind.LONG,
+        MAX_LONG,
+        unit="requests/s",
+        least=1,
+        dynamic=True,
+        doc="Maximum rate of requests, all clients together.",
     )
     overload_queue_time_ms: int = setting(
-        Key(
-            name="overload.queue.time.ms",
-            kind=Kind.INT,
-            default=0,
-            unit="ms",
-            least=0,
-            dynamic=True,
-            doc="Queue time above which a handler throttles all clients. While every request waits longer, throttle "
-            "times grow, so that requests wait in the clients and not in the broker. 0: never.",
-        )
+        Kind.INT,
+        0,
+        least=0,
+        dynamic=True,
+        doc="Queue time above which a handler throttles all clients. While every request waits longer, throttle "
+        "times grow, so that requests wait in the clients and not in the broker. 0: never.",
     )
     automq_retry_storm_backoff_enabled: bool = setting(
-        Key(
-            name="automq.retry.storm.backoff.enabled",
-            kind=Kind.BOOLEAN,
-            default=False,
-            dynamic=True,
-            doc="Delay responses to a client that fails repeatedly. It begins on a connection with the second error "
-            "of a leader or coordinator, or the sixth of any kind, within a second, and ends after a second "
-            "without one. AutoMQ's setting.",
-        )
+        Kind.BOOLEAN,
+        False,
+        dynamic=True,
+        doc="Delay responses to a client that fails repeatedly. It begins on a connection with the second error "
+        "of a leader or coordinator, or the sixth of any kind, within a second, and ends after a second "
+        "without one. AutoMQ's setting.",
     )
     automq_retry_storm_backoff_max_delay_ms: int = setting(
-        Key(
-            name="automq.retry.storm.backoff.max.delay.ms",
-            kind=Kind.INT,
-            default=1000,
-            unit="ms",
-            least=0,
-            most=10_000,
-            dynamic=True,
-            doc="Delay of each such response; of a Fetch no longer than the fetch may wait.",
-        )
+        Kind.INT,
+        1000,
+        least=0,
+        most=10_000,
+        dynamic=True,
+        doc="Delay of each such response; of a Fetch no longer than the fetch may wait.",
     )
     broker_quota_white_list_user: tuple[str, ...] = setting(
-        Key(
-            name="broker.quota.white.list.user",
-            kind=Kind.LIST,
-            default=(),
-            dynamic=True,
-            doc="Users exempt from the broker.quota settings, and not counted there.",
-        )
+        Kind.LIST, (), dynamic=True, doc="Users exempt from the broker.quota settings, and not counted there."
     )
     broker_quota_white_list_client_id: tuple[str, ...] = setting(
-        Key(
-            name="broker.quota.white.list.client.id",
-            kind=Kind.LIST,
-            default=(),
-            dynamic=True,
-            doc="Client ids exempt from the broker.quota settings, and not counted there.",
-        )
+        Kind.LIST, (), dynamic=True, doc="Client ids exempt from the broker.quota settings, and not counted there."
     )
     broker_quota_white_list_listener: tuple[str, ...] = setting(
-        Key(
-            name="broker.quota.white.list.listener",
-            kind=Kind.LIST,
-            default=(),
-            dynamic=True,
-            doc="Listeners exempt from the broker.quota settings, such as one for administrators.",
-        )
+        Kind.LIST,
+        (),
+        dynamic=True,
+        doc="Listeners exempt from the broker.quota settings, such as one for administrators.",
     )

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from rotunda.broker.config.jaas import parse
-from rotunda.broker.config.keys import MAX_INT, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_INT, Kind, setting
 
 if TYPE_CHECKING:
     from rotunda.broker.config.keys import Value
@@ -57,141 +57,71 @@ class SaslSettings:
     """Settings of authentication by SASL. A part of BrokerConfig."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
-        Key(
-            name="sasl.enabled.mechanisms",
-            kind=Kind.LIST,
-            default=("GSSAPI",),
-            dynamic=True,
-            per_broker=True,
-            doc="Mechanisms of listeners with SASL_PLAINTEXT and SASL_SSL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
-            "OAUTHBEARER. GSSAPI, Kafka's default, is not served: name others.",
-        )
+        Kind.LIST,
+        ("GSSAPI",),
+        dynamic=True,
+        per_broker=True,
+        doc="Mechanisms of listeners with SASL_PLAINTEXT and SASL_SSL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "OAUTHBEARER. GSSAPI, Kafka's default, is not served: name others.",
     )
     sasl_server_max_receive_size: int = setting(
-        Key(
-            name="sasl.server.max.receive.size",
-            kind=Kind.INT,
-            default=524288,
-            unit="bytes",
-            least=1,
-            doc="Maximum size of a request of an unauthenticated client.",
-        )
+        Kind.INT, 524288, unit="bytes", least=1, doc="Maximum size of a request of an unauthenticated client."
     )
     connections_max_reauth_ms: int = setting(
-        Key(
-            name="connections.max.reauth.ms",
-            kind=Kind.LONG,
-            default=0,
-            unit="ms",
-            doc="Maximum duration of a session: without re-authentication its next request closes the connection. 0: "
-            "unlimited, or as long as the client's token. Also for one mechanism of a listener: "
-            "listener.name.<listener>.<mechanism>.connections.max.reauth.ms.",
-        )
+        Kind.LONG,
+        0,
+        doc="Maximum duration of a session: without re-authentication its next request closes the connection. 0: "
+        "unlimited, or as long as the client's token. Also for one mechanism of a listener: "
+        "listener.name.<listener>.<mechanism>.connections.max.reauth.ms.",
     )
     connection_failed_authentication_delay_ms: int = setting(
-        Key(
-            name="connection.failed.authentication.delay.ms",
-            kind=Kind.INT,
-            default=100,
-            unit="ms",
-            least=0,
-            doc="Delay of the error response to a failed authentication, and of the disconnection after it.",
-        )
+        Kind.INT,
+        100,
+        least=0,
+        doc="Delay of the error response to a failed authentication, and of the disconnection after it.",
     )
     authentication_timeout_ms: int = setting(
-        Key(
-            name="authentication.timeout.ms",
-            kind=Kind.INT,
-            default=30000,
-            unit="ms",
-            least=1,
-            most=MAX_INT,
-            doc="Close connections of SASL listeners that have not authenticated after this time.",
-        )
+        Kind.INT,
+        30000,
+        least=1,
+        most=MAX_INT,
+        doc="Close connections of SASL listeners that have not authenticated after this time.",
     )
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
-        Key(
-            name=JWKS_URL,
-            kind=Kind.STRING,
-            default=None,
-            nullable=True,
-            validator=_url_complaint,
-            doc="URL of the keys that sign tokens, a JSON Web Key Set: file:///PATH or https://...",
-        )
+        Kind.STRING,
+        None,
+        nullable=True,
+        validator=_url_complaint,
+        doc="URL of the keys that sign tokens, a JSON Web Key Set: file:///PATH or https://...",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
-        Key(
-            name="sasl.oauthbearer.jwks.endpoint.refresh.ms",
-            kind=Kind.LONG,
-            default=3600000,
-            unit="ms",
-            least=1,
-            doc="Interval of reloading the keys; a token with an unknown key reloads them sooner.",
-        )
+        Kind.LONG,
+        3600000,
+        least=1,
+        doc="Interval of reloading the keys; a token with an unknown key reloads them sooner.",
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
-        Key(
-            name="sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-            kind=Kind.LONG,
-            default=100,
-            unit="ms",
-            least=1,
-            doc="Delay before the first retry of a failed reload of the keys.",
-        )
+        Kind.LONG, 100, least=1, doc="Delay before the first retry of a failed reload of the keys."
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
-        Key(
-            name="sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-            kind=Kind.LONG,
-            default=10000,
-            unit="ms",
-            least=1,
-            doc="Maximum delay between retries; it doubles with each. For this long after a reload, tokens with "
-            "unknown keys do not cause another.",
-        )
+        Kind.LONG,
+        10000,
+        least=1,
+        doc="Maximum delay between retries; it doubles with each. For this long after a reload, tokens with "
+        "unknown keys do not cause another.",
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
-        Key(
-            name="sasl.oauthbearer.expected.audience",
-            kind=Kind.LIST,
-            default=(),
-            doc="Accepted audiences (aud) of tokens; empty: any.",
-        )
+        Kind.LIST, (), doc="Accepted audiences (aud) of tokens; empty: any."
     )
     sasl_oauthbearer_expected_issuer: str | None = setting(
-        Key(
-            name="sasl.oauthbearer.expected.issuer",
-            kind=Kind.STRING,
-            default=None,
-            nullable=True,
-            doc="Required issuer (iss) of tokens; unset: any issuer with one of the keys.",
-        )
+        Kind.STRING, None, nullable=True, doc="Required issuer (iss) of tokens; unset: any issuer with one of the keys."
     )
     sasl_oauthbearer_scope_claim_name: str = setting(
-        Key(
-            name="sasl.oauthbearer.scope.claim.name",
-            kind=Kind.STRING,
-            default="scope",
-            doc="Claim with a token's scope, a string or a list.",
-        )
+        Kind.STRING, "scope", doc="Claim with a token's scope, a string or a list."
     )
-    sasl_oauthbearer_sub_claim_name: str = setting(
-        Key(
-            name="sasl.oauthbearer.sub.claim.name",
-            kind=Kind.STRING,
-            default="sub",
-            doc="Claim with the user name.",
-        )
-    )
+    sasl_oauthbearer_sub_claim_name: str = setting(Kind.STRING, "sub", doc="Claim with the user name.")
     sasl_oauthbearer_clock_skew_seconds: int = setting(
-        Key(
-            name="sasl.oauthbearer.clock.skew.seconds",
-            kind=Kind.INT,
-            default=30,
-            unit="s",
-            least=0,
-            doc="Allowed clock difference between the token issuer and the broker.",
-        )
+        Kind.INT, 30, unit="s", least=0, doc="Allowed clock difference between the token issuer and the broker."
     )
 
 

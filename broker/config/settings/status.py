@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rotunda.broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Kind, setting
 from rotunda.broker.config.listeners import Listener
 
 STATUS_PORT, STATUS_TOKEN = "status.port", "status.token"
@@ -30,118 +30,84 @@ class StatusSettings:
     """Settings of the status page. A part of BrokerConfig."""
 
     status_page_enable: bool = setting(
-        Key(
-            name="status.page.enable",
-            kind=Kind.BOOLEAN,
-            default=True,
-            doc="Serve the status page and /metrics for Prometheus. It is read-only and does not affect clients.",
-        )
+        Kind.BOOLEAN,
+        True,
+        doc="Serve the status page and /metrics for Prometheus. It is read-only and does not affect clients.",
     )
     status_host: str = setting(
-        Key(
-            name="status.host",
-            kind=Kind.STRING,
-            default="127.0.0.1",
-            doc="The address that the status page listens on. An address that other machines can reach needs "
-            "status.ssl.enable=true, and status.token or a listener with SASL; or insecure.listen=true.",
-        )
+        Kind.STRING,
+        "127.0.0.1",
+        doc="The address that the status page listens on. An address that other machines can reach needs "
+        "status.ssl.enable=true, and status.token or a listener with SASL; or insecure.listen=true.",
     )
     status_port: int = setting(
-        Key(
-            name=STATUS_PORT,
-            kind=Kind.INT,
-            default=8080,
-            least=0,
-            most=65535,
-            doc="The port of the status page; 0: any free port. If the default port is in use, any free port is used; "
-            "if a configured port is in use, the broker does not start.",
-        )
+        Kind.INT,
+        8080,
+        least=0,
+        most=65535,
+        doc="The port of the status page; 0: any free port. If the default port is in use, any free port is used; "
+        "if a configured port is in use, the broker does not start.",
     )
     status_token: str | None = setting(
-        Key(
-            name=STATUS_TOKEN,
-            kind=Kind.PASSWORD,
-            default=None,
-            nullable=True,
-            sensitive=True,
-            validator=_token_complaint,
-            doc="Token for the status page, as a bearer token or as a browser's password. At least 16 characters. "
-            "Without a token, clients on this machine need none; others authenticate as a user with DESCRIBE on "
-            "the cluster, unless insecure.listen=true.",
-        )
+        Kind.PASSWORD,
+        None,
+        nullable=True,
+        sensitive=True,
+        validator=_token_complaint,
+        doc="Token for the status page, as a bearer token or as a browser's password. At least 16 characters. "
+        "Without a token, clients on this machine need none; others authenticate as a user with DESCRIBE on "
+        "the cluster, unless insecure.listen=true.",
     )
     metrics_token: str | None = setting(
-        Key(
-            name="metrics.token",
-            kind=Kind.PASSWORD,
-            default=None,
-            nullable=True,
-            sensitive=True,
-            validator=_token_complaint,
-            doc="Bearer token for /metrics only, for Prometheus. At least 16 characters. status.token is accepted "
-            "too. Without it /metrics has the access rules of the page.",
-        )
+        Kind.PASSWORD,
+        None,
+        nullable=True,
+        sensitive=True,
+        validator=_token_complaint,
+        doc="Bearer token for /metrics only, for Prometheus. At least 16 characters. status.token is accepted "
+        "too. Without it /metrics has the access rules of the page.",
     )
     status_ssl_enable: bool = setting(
-        Key(
-            name="status.ssl.enable",
-            kind=Kind.BOOLEAN,
-            default=False,
-            doc="Serve the status page over HTTPS, with the broker's ssl.keystore settings without a listener prefix.",
-        )
+        Kind.BOOLEAN,
+        False,
+        doc="Serve the status page over HTTPS, with the broker's ssl.keystore settings without a listener prefix.",
     )
     status_records_enable: bool | None = setting(
-        Key(
-            name="status.records.enable",
-            kind=Kind.BOOLEAN,
-            default=None,
-            nullable=True,
-            default_text="true if only this machine can reach status.host, else false",
-            doc="Show the records of topics on the status page. The page reads them as a Kafka client, with the rights "
-            "of the user who has logged in; without a user as ANONYMOUS, over a listener without SASL.",
-        )
+        Kind.BOOLEAN,
+        None,
+        nullable=True,
+        default_text="true if only this machine can reach status.host, else false",
+        doc="Show the records of topics on the status page. The page reads them as a Kafka client, with the rights "
+        "of the user who has logged in; without a user as ANONYMOUS, over a listener without SASL.",
     )
     status_max_connections: int = setting(
-        Key(
-            name="status.max.connections",
-            kind=Kind.INT,
-            default=512,
-            least=16,
-            most=65535,
-            doc="Maximum number of connections of the status page. Above it the connection that has been idle longest "
-            "is closed, so that probes and /metrics are always served.",
-        )
+        Kind.INT,
+        512,
+        least=16,
+        most=65535,
+        doc="Maximum number of connections of the status page. Above it the connection that has been idle longest "
+        "is closed, so that probes and /metrics are always served.",
     )
     status_max_streams: int = setting(
-        Key(
-            name="status.max.streams",
-            kind=Kind.INT,
-            default=100,
-            least=1,
-            most=32767,
-            doc="Maximum number of screens updated by an event stream, at most half of status.max.connections. "
-            "Further screens get 503 and poll every few seconds.",
-        )
+        Kind.INT,
+        100,
+        least=1,
+        most=32767,
+        doc="Maximum number of screens updated by an event stream, at most half of status.max.connections. "
+        "Further screens get 503 and poll every few seconds.",
     )
     status_request_timeout_ms: int = setting(
-        Key(
-            name="status.request.timeout.ms",
-            kind=Kind.INT,
-            default=10_000,
-            unit="ms",
-            least=100,
-            doc="Time limit for a client of the status page to send a whole request, and to read each 64 KiB of a "
-            "response; slower clients are disconnected. Idle connections are kept three times as long.",
-        )
+        Kind.INT,
+        10_000,
+        least=100,
+        doc="Time limit for a client of the status page to send a whole request, and to read each 64 KiB of a "
+        "response; slower clients are disconnected. Idle connections are kept three times as long.",
     )
     status_allowed_hosts: tuple[str, ...] = setting(
-        Key(
-            name="status.allowed.hosts",
-            kind=Kind.LIST,
-            default=(),
-            doc="Host names of the status page, in addition to localhost and addresses. Requests with another Host "
-            "header are rejected, so that other sites cannot read it.",
-        )
+        Kind.LIST,
+        (),
+        doc="Host names of the status page, in addition to localhost and addresses. Requests with another Host "
+        "header are rejected, so that other sites cannot read it.",
     )
 
     @property

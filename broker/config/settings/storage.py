@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rotunda.broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Kind, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -16,59 +16,42 @@ class StorageSettings:
     """The minimum free disk space. A part of BrokerConfig."""
 
     storage_free_warn_bytes: int = setting(
-        Key(
-            name="storage.free.warn.bytes",
-            kind=Kind.LONG,
-            default=1024 * 1024 * 1024,
-            unit="bytes",
-            least=0,
-            dynamic=True,
-            doc="Free space on the disk of the data directory below which a warning is logged and shown on the status "
-            "page and by /readyz. 0: never.",
-        )
+        Kind.LONG,
+        1024 * 1024 * 1024,
+        least=0,
+        dynamic=True,
+        doc="Free space on the disk of the data directory below which a warning is logged and shown on the status "
+        "page and by /readyz. 0: never.",
     )
     storage_free_warn_ratio: float = setting(
-        Key(
-            name="storage.free.warn.ratio",
-            kind=Kind.DOUBLE,
-            default=0.05,
-            least=0,
-            most=1,
-            dynamic=True,
-            doc="storage.free.warn.bytes as a share of the disk; the smaller of the two counts.",
-        )
+        Kind.DOUBLE,
+        0.05,
+        least=0,
+        most=1,
+        dynamic=True,
+        doc="storage.free.warn.bytes as a share of the disk; the smaller of the two counts.",
     )
     storage_free_min_bytes: int = setting(
-        Key(
-            name="storage.free.min.bytes",
-            kind=Kind.LONG,
-            default=64 * 1024 * 1024,
-            unit="bytes",
-            least=0,
-            dynamic=True,
-            doc="Free space below which records are rejected (KAFKA_STORAGE_ERROR). Fetch, DeleteRecords, offset "
-            "commits and administration continue. The request log stops at twice this value. 0: records are "
-            "rejected only when a write fails.",
-        )
+        Kind.LONG,
+        64 * 1024 * 1024,
+        least=0,
+        dynamic=True,
+        doc="Free space below which records are rejected (KAFKA_STORAGE_ERROR). Fetch, DeleteRecords, offset "
+        "commits and administration continue. The request log stops at twice this value. 0: records are "
+        "rejected only when a write fails.",
     )
     storage_free_min_ratio: float = setting(
-        Key(
-            name="storage.free.min.ratio",
-            kind=Kind.DOUBLE,
-            default=0.005,
-            least=0,
-            most=1,
-            dynamic=True,
-            doc="storage.free.min.bytes as a share of the disk; the smaller of the two counts.",
-        )
+        Kind.DOUBLE,
+        0.005,
+        least=0,
+        most=1,
+        dynamic=True,
+        doc="storage.free.min.bytes as a share of the disk; the smaller of the two counts.",
     )
     metadata_rebuild: bool = setting(
-        Key(
-            name="metadata.rebuild",
-            kind=Kind.BOOLEAN,
-            default=False,
-            doc="Rebuild a lost or damaged metadata file from the partition directories, as for a data directory "
-            "written by Kafka. Topics keep names, ids and records, and nothing in them expires until they are "
-            "reconfigured; settings, quotas and features are lost. Without it the broker does not start.",
-        )
+        Kind.BOOLEAN,
+        False,
+        doc="Rebuild a lost or damaged metadata file from the partition directories, as for a data directory "
+        "written by Kafka. Topics keep names, ids and records, and nothing in them expires until they are "
+        "reconfigured; settings, quotas and features are lost. Without it the broker does not start.",
     )

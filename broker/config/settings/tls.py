@@ -6,9 +6,11 @@ whether the files can be used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from rotunda.broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Kind, setting
 
 NONE, REQUESTED, REQUIRED = "none", "requested", "required"
 
@@ -31,136 +33,79 @@ def _versions_complaint(versions: tuple[str, ...]) -> str | None:
     return None if versions else f"must name {' or '.join(VERSIONS)}, or both"
 
 
-def _text(name: str, doc: str, default: str | None = None) -> Key:
-    return Key(
-        name=name,
-        kind=Kind.STRING,
-        default=default,
-        nullable=default is None,
-        dynamic=True,
-        per_broker=True,
-        doc=doc,
-        validator=_store_type_complaint if name.endswith("store.type") else None,
-    )
+def _text(doc: str, default: str | None = None, validator: Callable[[str], str | None] | None = None) -> Any:
+    nullable = default is None
+    return setting(Kind.STRING, default, nullable=nullable, dynamic=True, per_broker=True, validator=validator, doc=doc)
 
 
-def _secret(name: str, doc: str) -> Key:
-    return Key(
-        name=name,
-        kind=Kind.PASSWORD,
-        default=None,
-        nullable=True,
-        dynamic=True,
-        per_broker=True,
-        sensitive=True,
-        doc=doc,
-    )
+def _secret(doc: str) -> Any:
+    return setting(Kind.PASSWORD, None, nullable=True, dynamic=True, per_broker=True, sensitive=True, doc=doc)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TlsSettings:
     """Certificates and rules of listeners that speak TLS. A part of BrokerConfig."""
 
-    ssl_keystore_type: str = setting(
-        _text(
-            "ssl.keystore.type",
-            "Type of ssl.keystore.location: PEM or PKCS12. With JKS a PKCS#12 file is read too, as in Java; Java's "
-            "own format is not supported, convert it with keytool.",
-            "JKS",
-        )
+    ssl_keystore_type: str = _text(
+        "Type of ssl.keystore.location: PEM or PKCS12. With JKS a PKCS#12 file is read too, as in Java; Java's "
+        "own format is not supported, convert it with keytool.",
+        "JKS",
+        _store_type_complaint,
     )
-    ssl_keystore_location: str | None = setting(
-        _text(
-            "ssl.keystore.location",
-            f"File with the private key and the certificate of a listener, followed by its issuers'. {_RELOADED}",
-        )
+    ssl_keystore_location: str | None = _text(
+        f"File with the private key and the certificate of a listener, followed by its issuers'. {_RELOADED}"
     )
-    ssl_keystore_password: str | None = setting(
-        _secret("ssl.keystore.password", "Password of ssl.keystore.location of type PKCS12.")
+    ssl_keystore_password: str | None = _secret("Password of ssl.keystore.location of type PKCS12.")
+    ssl_keystore_key: str | None = _secret("The private key as PEM, instead of a file; with type PEM.")
+    ssl_keystore_certificate_chain: str | None = _secret(
+        "The certificate and those of its issuers as PEM, instead of a file."
     )
-    ssl_keystore_key: str | None = setting(
-        _secret("ssl.keystore.key", "The private key as PEM, instead of a file; with type PEM.")
+    ssl_key_password: str | None = _secret("Password of an encrypted private key.")
+    ssl_truststore_type: str = _text("Type of ssl.truststore.location: PEM or PKCS12.", "JKS", _store_type_complaint)
+    ssl_truststore_location: str | None = _text(
+        f"File with the trusted issuers of client certificates. {_RELOADED} Unset: the system's."
     )
-    ssl_keystore_certificate_chain: str | None = setting(
-        _secret("ssl.keystore.certificate.chain", "The certificate and those of its issuers as PEM, instead of a file.")
-    )
-    ssl_key_password: str | None = setting(_secret("ssl.key.password", "Password of an encrypted private key."))
-    ssl_truststore_type: str = setting(
-        _text("ssl.truststore.type", "Type of ssl.truststore.location: PEM or PKCS12.", "JKS")
-    )
-    ssl_truststore_location: str | None = setting(
-        _text(
-            "ssl.truststore.location",
-            f"File with the trusted issuers of client certificates. {_RELOADED} Unset: the system's.",
-        )
-    )
-    ssl_truststore_password: str | None = setting(
-        _secret("ssl.truststore.password", "Password of ssl.truststore.location of type PKCS12.")
-    )
-    ssl_truststore_certificates: str | None = setting(
-        _secret("ssl.truststore.certificates", "The trusted issuers as PEM, instead of a file.")
-    )
+    ssl_truststore_password: str | None = _secret("Password of ssl.truststore.location of type PKCS12.")
+    ssl_truststore_certificates: str | None = _secret("The trusted issuers as PEM, instead of a file.")
     ssl_client_auth: str = setting(
-        Key(
-            name="ssl.client.auth",
-            kind=Kind.STRING,
-            default=NONE,
-            choices=(REQUIRED, REQUESTED, NONE),
-            dynamic=True,
-            per_broker=True,
-            doc="Whether clients need a certificate (required), may send one (requested), or are not asked (none). A "
-            "client without one is User:ANONYMOUS. A SASL_SSL listener uses its own setting only.",
-        )
+        Kind.STRING,
+        NONE,
+        choices=(REQUIRED, REQUESTED, NONE),
+        dynamic=True,
+        per_broker=True,
+        doc="Whether clients need a certificate (required), may send one (requested), or are not asked (none). A "
+        "client without one is User:ANONYMOUS. A SASL_SSL listener uses its own setting only.",
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
-        Key(
-            name="ssl.enabled.protocols",
-            kind=Kind.LIST,
-            default=VERSIONS,
-            dynamic=True,
-            per_broker=True,
-            doc="Enabled versions of TLS: TLSv1.2, TLSv1.3.",
-            validator=_versions_complaint,
-        )
+        Kind.LIST,
+        VERSIONS,
+        dynamic=True,
+        per_broker=True,
+        validator=_versions_complaint,
+        doc="Enabled versions of TLS: TLSv1.2, TLSv1.3.",
     )
     ssl_cipher_suites: tuple[str, ...] = setting(
-        Key(
-            name="ssl.cipher.suites",
-            kind=Kind.LIST,
-            default=(),
-            dynamic=True,
-            per_broker=True,
-            doc="Enabled ciphers, the preferred one first, by their standard or OpenSSL names. Empty: OpenSSL's "
-            "strong ones. List all ciphers of TLS 1.3, or none, which disables TLS 1.3.",
-        )
+        Kind.LIST,
+        (),
+        dynamic=True,
+        per_broker=True,
+        doc="Enabled ciphers, the preferred one first, by their standard or OpenSSL names. Empty: OpenSSL's "
+        "strong ones. List all ciphers of TLS 1.3, or none, which disables TLS 1.3.",
     )
     ssl_principal_mapping_rules: str = setting(
-        Key(
-            name="ssl.principal.mapping.rules",
-            kind=Kind.STRING,
-            default="DEFAULT",
-            doc="Rules that map the name in a client's certificate to a user; the first match applies. DEFAULT is the "
-            "whole name, CN=alice,OU=x; RULE:pattern/replacement/ a part of it, and with L or U appended in lower "
-            "or upper case.",
-        )
+        Kind.STRING,
+        "DEFAULT",
+        doc="Rules that map the name in a client's certificate to a user; the first match applies. DEFAULT is the "
+        "whole name, CN=alice,OU=x; RULE:pattern/replacement/ a part of it, and with L or U appended in lower "
+        "or upper case.",
     )
     connection_handshake_timeout_ms: int = setting(
-        Key(
-            name="connection.handshake.timeout.ms",
-            kind=Kind.INT,
-            default=10000,
-            unit="ms",
-            least=1,
-            doc="Close connections without a completed TLS handshake after this time.",
-        )
+        Kind.INT, 10000, least=1, doc="Close connections without a completed TLS handshake after this time."
     )
     max_connection_handshakes: int = setting(
-        Key(
-            name="max.connection.handshakes",
-            kind=Kind.INT,
-            default=500,
-            unit="connections",
-            least=1,
-            doc="Maximum number of TLS handshakes in progress on a processor. Above it the oldest is closed.",
-        )
+        Kind.INT,
+        500,
+        unit="connections",
+        least=1,
+        doc="Maximum number of TLS handshakes in progress on a processor. Above it the oldest is closed.",
     )
