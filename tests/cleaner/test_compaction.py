@@ -8,6 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from rotunda.broker.cleaner.batch_filter import DELETE_HORIZON_BIT
+from rotunda.broker.cleaner.cleanable import cleanable
 from rotunda.broker.cleaner.compaction import Limits
 from rotunda.broker.cleaner.key_map import ENTRY_BYTES
 from rotunda.broker.config.topic_config import LogConfig
@@ -258,6 +259,29 @@ def test_open_transactions_and_young_records_are_left_alone(tmp_path: Path) -> N
     log.clock.advance_ms(2000)
     log.clean()
     assert [record.offset for record in log.records()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("configs", "is_due"),
+    [
+        ({"min_cleanable_dirty_ratio": 0.4}, True),
+        ({"min_cleanable_dirty_ratio": 0.6}, False),
+        ({"min_cleanable_dirty_ratio": 1, "max_compaction_lag_ms": 1000}, True),
+        ({"min_cleanable_dirty_ratio": 1, "max_compaction_lag_ms": 9000}, False),
+        ({"min_cleanable_dirty_ratio": 0, "min_compaction_lag_ms": 9000}, False),
+    ],
+)
+def test_when_compaction_is_due(tmp_path: Path, configs: dict[str, float], is_due: bool) -> None:
+    """By the dirty share of the bytes, here half of them, or by the age of the oldest dirty record."""
+    log = KeyedLog(tmp_path / "t-0", SMALL)
+    for number in range(2):
+        log.append([key_value(number, number)])
+        log.roll()
+        if not number:
+            log.clean()
+    log.clock.advance_ms(5000)
+    config = replace(SMALL, **configs)
+    assert cleanable(log.look(), log.checkpoint, config, log.clock.wall_ms()).is_due(config) == is_due
 
 
 @pytest.mark.parametrize("codec", [0, 3])

@@ -241,6 +241,15 @@ def test_alter_configs_replaces_all_settings(cluster: AdminCluster, version: int
     assert own_configs(cluster) == {}
 
 
+def test_row_8_all_described_settings_can_be_written_back(cluster: AdminCluster) -> None:
+    """Row 8: AlterConfigs resets settings that are not named; a tool that received none reset all (Nisshi)."""
+    alter(cluster, TOPIC, "orders", ("cleanup.policy", SET, "compact"))
+    values = {entry.name: entry.value for entry in describe(cluster, TOPIC, "orders").configs}
+    values["retention.ms"] = "2000"
+    assert replace(cluster, "orders", values) == (0, None)
+    assert {entry.name: entry.value for entry in describe(cluster, TOPIC, "orders").configs} == values
+
+
 def test_broker_settings_change_while_it_runs(cluster: AdminCluster) -> None:
     change = ("log.retention.ms", SET, "1000")
     assert alter(cluster, BROKER, "", change) == (0, None)

@@ -109,10 +109,10 @@ def test_a_response_with_too_many_fields_for_a_ring_travels_as_a_file(
     assert not list(stepped.context.run_dir.iterdir())
 
 
-@pytest.mark.parametrize(("offset", "error"), [(-1, OUT_OF_RANGE), (2, OUT_OF_RANGE), (1, 0)])
+@pytest.mark.parametrize(("offset", "error"), [(-1, OUT_OF_RANGE), (2, OUT_OF_RANGE), (2**62, OUT_OF_RANGE), (1, 0)])
 def test_an_offset_outside_the_log(stepped: SteppedBroker, offset: int, error: int) -> None:
     fill(stepped, 0, [b"a"])
-    sent = fetch(stepped.client(), 0, offset)
+    sent = fetch(stepped.client(), 0, offset, max_wait_ms=60_000 if error else 0)
     stepped.settle()
     assert found(sent).error_code == error
     # As in Kafka an error has no offsets.

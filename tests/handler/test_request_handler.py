@@ -369,6 +369,13 @@ def test_acks_0_ends_without_a_response_and_an_error_closes(stepped: SteppedBrok
     assert [sent.answer.kind for sent in (broken, unknown)] == [CLOSE_CONNECTION] * 2
 
 
+def test_records_for_unknown_partitions_are_rejected(stepped: SteppedBroker) -> None:
+    places = [("topic", 77), ("topic", -1), ("nowhere", 0)]
+    sent = [stepped.client().produce([(*place, record_batch([b"a"]))]) for place in places]
+    stepped.settle()
+    assert [produced(each) for each in sent] == [[(3, -1)]] * 3
+
+
 @pytest.mark.parametrize(
     ("records", "version", "acks", "error"),
     [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -24,11 +22,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
-from tests.support.described_requests import ask
-from tests.support.wire_client import WireClient
 
 with warnings.catch_warnings():
     # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
@@ -130,68 +125,3 @@ def test_kafka_python_alters_only_what_is_described(python: KafkaAdminClient, to
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "5000"})
     python.alter_configs([resource])
     assert "5000" in str(python.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)]))
-
-
-def test_settings_of_a_group_are_kept_and_described(wire: WireClient) -> None:
-    """KIP-848: kafka-configs --entity-type groups."""
-
-    def alter(key: str, value: str) -> Any:
-        config = {"name": key, "config_operation": 0, "value": value}
-        resource = {"resource_type": 32, "resource_name": "g1", "configs": [config]}
-        [outcome] = ask(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]}).responses
-        return outcome
-
-    assert alter("consumer.session.timeout.ms", "50000").error_code == 0
-    assert alter("consumer.session.timeout.ms", "1").error_code == 40
-    assert alter("no.such.key", "1").error_message == "Unknown group config name: no.such.key"
-    resource = {"resource_type": 32, "resource_name": "g1", "configuration_keys": None}
-    [result] = ask(wire, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource]}).results
-    told = {config.name: (config.value, config.config_source) for config in result.configs}
-    assert told["consumer.session.timeout.ms"] == ("50000", 8)
-    assert told["consumer.heartbeat.interval.ms"] == ("5000", 5)
-    listed = ask(wire, ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": [32]}).config_resources
-    assert [each.resource_name for each in listed] == ["g1"]
-
-
-def test_quotas_survive_a_kill_of_the_controller(broker: BrokerProcess, wire: WireClient) -> None:
-    """A12: quotas are on disk before they are acknowledged, and any handler describes them."""
-    entity = [{"entity_type": "user", "entity_name": "alice"}]
-    entry = {"entity": entity, "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}]}
-    [outcome] = ask(wire, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries
-    assert outcome.error_code == 0
-    [controller] = broker.processes("controller")
-    os.kill(controller["pid"], signal.SIGKILL)
-    for _ in range(3):
-        with WireClient(broker.port) as other:
-            answer = ask(other, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
-            [described] = answer.entries
-            assert [(each.key, each.value) for each in described.values] == [("producer_byte_rate", 1000.0)]
-    entry["ops"] = [{"key": "producer_byte_rate", "value": 0.0, "remove": True}]
-    [outcome] = ask(wire, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries
-    assert outcome.error_code == 0
-    assert ask(wire, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False}).entries == ()
-
-
-def test_client_metrics_survive_a_kill_of_the_controller(broker: BrokerProcess, wire: WireClient) -> None:
-    """KIP-714: kafka-client-metrics. A subscription is on disk before it is acknowledged."""
-
-    def alter(*changes: tuple[str, int, str | None]) -> Any:
-        configs = [{"name": key, "config_operation": how, "value": value} for key, how, value in changes]
-        resource = {"resource_type": 16, "resource_name": "slow-clients", "configs": configs}
-        [outcome] = ask(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]}).responses
-        return outcome
-
-    assert alter(("interval.ms", 0, "99")).error_code == 42
-    assert alter(("interval.ms", 0, "60000"), ("match", 0, "client_id=slow.*")).error_code == 0
-    [controller] = broker.processes("controller")
-    os.kill(controller["pid"], signal.SIGKILL)
-    resource = {"resource_type": 16, "resource_name": "slow-clients", "configuration_keys": None}
-    for _ in range(3):
-        with WireClient(broker.port) as other:
-            [result] = ask(other, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource]}).results
-            told = {config.name: (config.value, config.config_source) for config in result.configs}
-            assert told == {"interval.ms": ("60000", 7), "match": ("client_id=slow.*", 7), "metrics": ("", 5)}
-            [listed] = ask(other, ApiKey.LIST_CONFIG_RESOURCES, 0, {}).config_resources
-            assert listed.resource_name == "slow-clients"
-    assert alter(("interval.ms", 1, None), ("match", 1, None)).error_code == 0
-    assert ask(wire, ApiKey.LIST_CONFIG_RESOURCES, 0, {}).config_resources == ()

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
@@ -21,7 +20,6 @@ BROKER_SETTINGS = {
     "log.cleaner.backoff.ms": 50,
     "process.restart.limit": 1000,
 }
-LONG_MS = 10**12
 HOUR_MS = 3_600_000
 
 
@@ -100,35 +98,6 @@ def test_retention_ms_deletes_all_segments_that_are_old(broker: BrokerProcess, t
     wait_until(lambda: made.segments(".deleted") == 0, "the files are gone")
 
 
-def test_retention_bytes_and_file_delete_delay_ms(broker: BrokerProcess, topic: str) -> None:
-    made = Topic(broker, topic, {"internal.segment.bytes": 500})
-    made.produce(30)
-    before = made.segments()
-    made.set(retention_bytes=1500)
-    # A file is doomed after its records are: both are waited for.
-    wait_until(lambda: made.start_offset() > 15 and made.segments() < before, "the oldest segments go")
-    wait_until(lambda: made.size_bytes() <= 2000, "all of them go")
-    assert made.size_bytes() >= 1500
-    assert made.segments(".log.deleted") > 0, "a minute is the default"
-    made.set(file_delete_delay_ms=1)
-    wait_until(lambda: made.segments(".deleted") == 0, "the files are gone")
-    assert [offset for offset, _ in made.records()] == list(range(made.start_offset(), 30))
-
-
-def test_segment_bytes_and_segment_ms(broker: BrokerProcess, topic: str) -> None:
-    made = Topic(broker, topic, {})
-    made.produce(4, value=bytes(400_000))
-    assert made.segments() == 1
-    made.set(segment_bytes=1 << 20)
-    made.produce(4, value=bytes(400_000))
-    assert made.segments() > 2
-    before = made.segments()
-    made.set(segment_ms=1000)
-    made.produce(1, timestamp_ms=now_ms() + 5000)
-    made.produce(1, timestamp_ms=now_ms() + 10_000)
-    assert made.segments() >= before + 1
-
-
 def test_cleanup_policy(broker: BrokerProcess, topic: str) -> None:
     """From delete to compact and to both; row `B`: a consumer at a vanished offset gets the next record."""
     made = Topic(broker, topic, {"internal.segment.bytes": 500, "min.cleanable.dirty.ratio": 0})
@@ -145,54 +114,6 @@ def test_cleanup_policy(broker: BrokerProcess, topic: str) -> None:
     made.set(cleanup_policy="delete", retention_bytes=-1)
     made.produce(20, key="k1")
     assert [key for _, key in made.records()][-20:] == [b"k1"] * 20
-
-
-@pytest.mark.parametrize(
-    ("holds_back", "lets_go"),
-    [
-        ({"min.compaction.lag.ms": LONG_MS, "max.compaction.lag.ms": 2 * LONG_MS}, {"min_compaction_lag_ms": 0}),
-        ({"min.cleanable.dirty.ratio": 1}, {"min_cleanable_dirty_ratio": 0.1}),
-        ({"min.cleanable.dirty.ratio": 1}, {"max_compaction_lag_ms": 1}),
-    ],
-    ids=["min.compaction.lag.ms", "min.cleanable.dirty.ratio", "max.compaction.lag.ms"],
-)
-def test_when_compaction_is_due(
-    broker: BrokerProcess, topic: str, holds_back: Mapping[str, object], lets_go: Mapping[str, object]
-) -> None:
-    configs = {"cleanup.policy": "compact", "internal.segment.bytes": 500, "min.cleanable.dirty.ratio": 0}
-    made = Topic(broker, topic, {**configs, **holds_back})
-    made.produce(30)
-    other = Topic(broker, f"{topic}-other", configs)
-    other.produce(30)
-    wait_until(lambda: len(other.records()) < 8, "the cleaner has looked")
-    assert len(made.records()) == 30
-    made.set(**lets_go)
-    wait_until(lambda: len(made.records()) < 8, "it is compacted")
-
-
-def test_delete_retention_ms(broker: BrokerProcess, topic: str) -> None:
-    """A tombstone stays for a late consumer, until its time is over."""
-    made = Topic(
-        broker, topic, {"cleanup.policy": "compact", "internal.segment.bytes": 400, "min.cleanable.dirty.ratio": 0}
-    )
-    made.produce(3, key="dead")
-    made.produce(1, key="dead", value=None)
-    made.produce(20, key="k")
-    wait_until(lambda: len(made.records()) < 8, "it is compacted")
-    wait_until(lambda: made.records()[0] == (3, b"dead"), "nothing is left before the tombstone")
-    made.set(delete_retention_ms=0)
-    # A round may be running with the old setting: those after it use the new one.
-    made.produce(20, key="k")
-    wait_until(lambda: len(made.records()) < 8, "another round")
-    # The horizon was set by the first round; later ones get the new one.
-    made.produce(1, key="dead", value=None)
-    made.produce(20, key="k")
-
-    def tombstones() -> list[int]:
-        made.produce(4, key="k")
-        return [offset for offset, key in made.records() if key == b"dead"]
-
-    wait_until(lambda: tombstones() == [], "the tombstone goes")
 
 
 def kill_one(broker: BrokerProcess, role: str, killed: set[int]) -> None:
