@@ -247,7 +247,8 @@ def test_the_producer_goes_on_with_the_epoch_it_is_told(broker: SteppedBroker) -
     producer = started(broker)
     assert producer.take(settled(broker, producer.init(again=True))) == 0
     assert producer.epoch == 1
-    assert producer.take(settled(broker, producer.init(timeout_ms=0))) == 50
+    for timeout_ms, error in ((0, 50), (-1, 50), (900_001, 50), (900_000, 0)):
+        assert producer.take(settled(broker, producer.init(timeout_ms=timeout_ms))) == error
     values = {"transactional_id": "id", "transaction_timeout_ms": 1, "producer_id": 5, "producer_epoch": -1}
     for who in ({}, {"transactional_id": None}, {"transactional_id": None, "producer_id": -1, "producer_epoch": 1}):
         assert int(answer_of(settled(broker, send(producer.client, 22, 4, values | who))).error_code) == 42

@@ -90,37 +90,16 @@ def check_every_partition(broker: BrokerProcess, topic: str, writers: list[Write
     print(f"{sum(writer.sent for writer in writers)} requests")
 
 
-def test_plain_producers_with_one_record_in_flight(broker, wire, topic, chance) -> None:
-    create_topic(wire, topic, PARTITIONS)
-    writers = [Writer(f"plain{n}", topic, [n % PARTITIONS]) for n in range(8)]
-    under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
-    check_every_partition(broker, topic, writers)
-
-
-def test_requests_that_span_owners(broker, wire, topic, chance) -> None:
-    """Every request has a part for each partition, in an order of its own: parts are sent over peer rings."""
-    create_topic(wire, topic, PARTITIONS)
-    orders = [chance.sample(range(PARTITIONS), PARTITIONS) for _ in range(4)]
-    writers = [Writer(f"span{n}", topic, order) for n, order in enumerate(orders)]
-    under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
-    check_every_partition(broker, topic, writers)
-
-
-def test_pipelined_producers(broker, wire, topic, chance) -> None:
-    """Several requests in flight on a connection, to one partition and across owners."""
-    create_topic(wire, topic, PARTITIONS)
-    writers = [Writer(f"deep{n}", topic, [n], depth=16) for n in range(3)]
-    writers += [Writer(f"wide{n}", topic, [4, 3, n], depth=8) for n in range(2)]
-    under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
-    check_every_partition(broker, topic, writers)
-
-
-def test_large_records_and_rolling_segments(broker, wire, topic, chance) -> None:
-    """Records sent through the arena, in segments so small that one is rolled every ten records."""
+def test_plain_producers(broker, wire, topic, chance) -> None:
+    """One request in flight and several; for one owner and for several; large ones, in segments of a few records."""
     create_topic(wire, topic, PARTITIONS, {"segment.bytes": 1 << 20})
+    orders = [chance.sample(range(PARTITIONS), PARTITIONS) for _ in range(3)]
     writers = [
-        Writer(f"large{n}", topic, [n, (n + 1) % PARTITIONS], depth=2, padding_bytes=100_000, pace_s=0.02)
-        for n in range(4)
+        *(Writer(f"plain{n}", topic, [n]) for n in range(PARTITIONS)),
+        *(Writer(f"span{n}", topic, order) for n, order in enumerate(orders)),
+        *(Writer(f"deep{n}", topic, [n], depth=16) for n in range(2)),
+        *(Writer(f"wide{n}", topic, [4, 3, n], depth=8) for n in range(2)),
+        *(Writer(f"large{n}", topic, [n, n + 1], depth=2, padding_bytes=100_000, pace_s=0.02) for n in range(2)),
     ]
     under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
     check_every_partition(broker, topic, writers)

@@ -30,20 +30,6 @@ def test_produce_and_consume(broker, topic, codec) -> None:
     assert out.splitlines() == [f"{offset} {line} colour=blue" for offset, line in enumerate(lines)]
 
 
-def test_acks_none_and_all(broker, topic) -> None:
-    for acks in ("0", "1", "all"):
-        checked(broker, "-P", "-t", topic, "-p", "0", "-X", f"acks={acks}", text=f"acks {acks}\n")
-    out = checked(broker, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", "3")
-    # No test waits for the first, so that another connection's record may precede it.
-    assert sorted(out.splitlines()) == ["acks 0", "acks 1", "acks all"]
-
-
-def test_consume_from_an_offset_and_from_the_end(broker, topic) -> None:
-    checked(broker, "-P", "-t", topic, "-p", "0", text="".join(f"{n}\n" for n in range(10)))
-    assert checked(broker, "-C", "-t", topic, "-p", "0", "-o", "7", "-e").split() == ["7", "8", "9"]
-    assert checked(broker, "-C", "-t", topic, "-p", "0", "-o", "-2", "-e").split() == ["8", "9"]
-
-
 def test_query_and_consume_by_timestamp(broker, topic) -> None:
     checked(broker, "-P", "-t", topic, "-p", "0", text="before\n")
     later_ms = time.time_ns() // 1_000_000 + 1
@@ -61,15 +47,3 @@ def test_metadata_as_json(broker, topic) -> None:
     assert [node["name"] for node in listed["brokers"]] == [broker.bootstrap]
     assert listed["topics"][0]["topic"] == topic
     assert listed["topics"][0]["partitions"][0]["leader"] == 1
-
-
-def test_idempotent_producer(broker, topic) -> None:
-    text = "".join(f"{n}\n" for n in range(1000))
-    checked(broker, "-P", "-t", topic, "-p", "0", "-X", "enable.idempotence=true", text=text)
-    assert checked(broker, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e") == text
-
-
-def test_a_bad_topic_name_ends_with_an_error(broker) -> None:
-    done = kcat(broker, "-P", "-t", "no/slash", "-X", "message.timeout.ms=20000", text="x\n")
-    assert done.returncode != 0
-    assert "nvalid topic" in done.stderr

@@ -122,30 +122,6 @@ def test_a30_who_dies_meanwhile_knows_the_listeners_afterwards(own_broker: Broke
         works(each, f"last-{each}")
 
 
-def test_a30_clients_of_another_listener_notice_nothing(own_broker: BrokerProcess) -> None:
-    """While listeners are added and removed, the acceptor dies; no record is lost and no error reported."""
-    errors: list[object] = []
-    producer = Producer(
-        {"bootstrap.servers": own_broker.bootstrap, "error_cb": errors.append, "enable.idempotence": True}
-    )
-    delivered: list[object] = []
-
-    def produce() -> None:
-        producer.produce("topic", b"value", on_delivery=lambda error, _: (errors if error else delivered).append(error))
-        producer.poll(0)
-
-    produce()
-    assert producer.flush(deadline_s()) == 0
-    for number in range(6):
-        set_listeners(own_broker, **({} if number % 2 else {"INNER": "127.0.0.1:0"}))
-        if number in {1, 2}:
-            own_broker.kill("acceptor", wait=False)
-        produce()
-        wait_until(lambda number=number: len(ports(own_broker)) == 2 - number % 2, "the listeners are so many")
-    assert producer.flush(deadline_s()) == 0
-    assert (errors, len(delivered)) == ([], 7)
-
-
 def test_a30_what_was_set_outlives_the_whole_broker(own_broker: BrokerProcess) -> None:
     """Every process is killed as soon as the command has returned, whether the listener was open by then or not."""
     set_listeners(own_broker, INNER="127.0.0.1:0")
@@ -154,14 +130,6 @@ def test_a30_what_was_set_outlives_the_whole_broker(own_broker: BrokerProcess) -
     assert len(ports(own_broker)) == 2
     for port in ports(own_broker):
         works(port, f"topic-{port}")
-
-
-def test_a30_a_listener_of_the_same_name_comes_again(own_broker: BrokerProcess) -> None:
-    for number in range(3):
-        port = added(own_broker)
-        works(port, f"topic-{number}")
-        set_listeners(own_broker)
-        wait_until(lambda port=port: is_refused(port), "nobody listens there any more")
 
 
 def test_a30_clients_are_given_another_address(own_broker: BrokerProcess) -> None:
@@ -192,15 +160,6 @@ def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path) ->
         assert len(ports(broker)) == 2
     finally:
         broker.stop()
-
-
-def test_a30_the_next_start_opens_what_was_added(own_broker: BrokerProcess) -> None:
-    added(own_broker)
-    own_broker.stop()
-    own_broker.start()
-    assert len(ports(own_broker)) == 2
-    for port in ports(own_broker):
-        works(port, f"topic-{port}")
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,12 @@
 """The number of processors changes under real clients: some connections close, no record is affected (`A28`, `A29`)."""
 
-import gc
 import os
-import random
 import signal
-import warnings
-from pathlib import Path
 
-import pytest
-
-from ops.reliability.broker import pids_of, send
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker
-from tests.support.deadline import deadline_s, wait_until
+from tests.support.deadline import wait_until
 from tests.support.exposition import Exposition, Scraper
-from tests.support.live_clients import Producing, Reading
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import (
     API_VERSIONS,
@@ -27,14 +19,7 @@ from tests.support.wire_messages import (
 
 OWN_SETTINGS = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer, KafkaProducer
-
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 SETTING = "num.network.threads"
-PARTITIONS = 4
-KILLED = ("acceptor", "processor", "controller", "handler", "recorder")
 
 
 def set_processors(broker: BrokerProcess, count: int) -> None:
@@ -138,87 +123,3 @@ def test_a28_a_killed_acceptor_hands_nothing_to_those_that_go(own_broker: Broker
         assert all(map(still_answers, clients))
         for client in clients:
             client.close()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_a28_no_record_notices_also_when_processes_die_meanwhile(
-    own_broker: BrokerProcess, topic: str, chance: random.Random
-) -> None:
-    """2, 4, 3, 1, 2 processors under idempotent producers and groups of both protocols, with SIGKILLs in between."""
-    with WireClient(own_broker.port) as wire:
-        create_topic(wire, topic, PARTITIONS)
-    producing = [Producing(own_broker.bootstrap, topic, partition) for partition in range(PARTITIONS)]
-    reading = [Reading(own_broker.bootstrap, topic, protocol, PARTITIONS) for protocol in ("classic", "consumer")]
-    for thread in (*producing, *reading):
-        thread.start()
-    try:
-        for count in (4, 3, 1, 2):
-            set_on_broker(own_broker.bootstrap, SETTING, str(count))
-            for _ in range(2):
-                for pid in pids_of(own_broker.pid(), chance.choice(KILLED)):
-                    send(pid, signal.SIGKILL)
-            set_processors(own_broker, count)
-            before = [len(each.confirmed) for each in producing]
-            wait_until(
-                lambda before=before: all(len(p.confirmed) > b + 20 for p, b in zip(producing, before, strict=True)),
-                "every producer goes on",
-            )
-    finally:
-        for each in producing:
-            each.stop.set()
-    for each in producing:
-        each.join()
-        assert not each.errors
-        assert each.confirmed == list(range(len(each.confirmed)))
-    for reader in reading:
-        reader.wanted = {partition: len(each.confirmed) for partition, each in enumerate(producing)}
-    for reader in reading:
-        reader.join(deadline_s(60))
-        assert not reader.errors
-        for partition, each in enumerate(producing):
-            assert reader.values(partition) == each.confirmed, f"partition {partition}"
-
-
-def test_a28_a_client_of_another_library_goes_on(own_broker: BrokerProcess, topic: str) -> None:
-    """kafka-python's producer and consumer, whose connections are closed several times."""
-    producer = KafkaProducer(bootstrap_servers=own_broker.bootstrap, enable_idempotence=True, retries=100)
-    sent = 0
-    for count in (1, 2, 4, 2, 1):
-        for _ in range(50):
-            assert producer.send(topic, str(sent).encode()).get(deadline_s()).offset == sent
-            sent += 1
-        set_processors(own_broker, count)
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=own_broker.bootstrap, auto_offset_reset="earliest", group_id=topic
-    )
-    values: list[int] = []
-    while len(values) < sent:
-        for records in consumer.poll(1000).values():
-            values += [int(record.value) for record in records]
-    assert values == list(range(sent))
-    consumer.close()
-    producer.close()
-    with warnings.catch_warnings():
-        # It forgets a socket of a connection that was closed on it.
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-def test_a28_the_command_line_changes_it_and_says_why_not(own_broker: BrokerProcess) -> None:
-    assert own_broker.command("config", "set", "num.network.threads=3").returncode == 0
-    wait_until(lambda: len(own_broker.processes("processor")) == 3, "three processors")
-    refused = own_broker.command("config", "set", "num.network.threads=7")
-    assert refused.returncode == 1
-    assert "value should not be greater than double the current value 3" in refused.stderr
-
-
-def test_a28_the_number_outlives_a_restart(broker_directory: Path) -> None:
-    settings = {"num.network.threads": 1, "num.io.threads": 1}
-    broker = BrokerProcess(broker_directory, settings, ephemeral=False).start()
-    set_processors(broker, 2)
-    broker.stop()
-    broker.start()
-    assert len(broker.processes("processor")) == 2
-    set_processors(broker, 4)
-    broker.stop()

@@ -11,15 +11,11 @@ import threading
 import time
 from collections.abc import Sequence
 
-import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from rotunda.broker.protocol import codec
-from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import deadline_s, wait_until
+from tests.support.deadline import deadline_s
 from tests.support.groups.libraries import read_to_end
-from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
 BROKER_SETTINGS = {
@@ -85,62 +81,6 @@ def test_an_open_transaction_is_not_visible_and_holds_back_what_follows(broker, 
     assert read_all(broker, topic) == []
     producer.commit_transaction(deadline_s())
     assert sorted(read_all(broker, topic)) == [b"behind"] * PARTITIONS + [b"open"] * PARTITIONS
-
-
-def test_transaction_timeout_is_validated(broker) -> None:
-    """users.md row 11: INVALID_TRANSACTION_TIMEOUT (50) above transaction.max.timeout.ms and below 1."""
-    with WireClient(broker.port) as client:
-
-        def coordinator_is_there() -> bool:
-            found = call(client, ApiKey.FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["timeouts"]})
-            return int(found.coordinators[0].error_code) == 0
-
-        wait_until(coordinator_is_there, "a coordinator")
-        for timeout_ms, error in ((100_001, 50), (0, 50), (-1, 50), (100_000, 0)):
-            values = {"transactional_id": "timeouts", "transaction_timeout_ms": timeout_ms}
-            answers = [call(client, ApiKey.INIT_PRODUCER_ID, version, values).error_code for version in (0, 1, 4)]
-            assert [int(answer) for answer in answers] == [error] * 3
-
-
-def test_end_txn_and_the_others_are_served_in_kafkas_versions(broker) -> None:
-    """users.md row 11: EndTxn 0-5, and the other APIs of transactions."""
-    with WireClient(broker.port) as client:
-        answer = call(client, ApiKey.API_VERSIONS, 0, {})
-    served = {int(each.api_key): (each.min_version, each.max_version) for each in answer.api_keys}
-    keys = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
-    assert [served[key] for key in keys] == [(0, 5), (0, 5), (0, 4), (0, 5)]
-    keys = (ApiKey.WRITE_TXN_MARKERS, ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS)
-    assert [served[key] for key in keys] == [(1, 2), (0, 0), (0, 0), (0, 2)]
-
-
-def test_a_second_producer_fences_the_first(broker, wire, topic) -> None:
-    create_topic(wire, topic, PARTITIONS)
-    first = transactional(broker, topic)
-    first.begin_transaction()
-    write(first, topic, [b"first"] * PARTITIONS)
-    second = transactional(broker, topic)
-    with pytest.raises(KafkaException) as raised:
-        first.commit_transaction(deadline_s())
-    assert raised.value.args[0].fatal()
-    second.begin_transaction()
-    write(second, topic, [b"second"] * PARTITIONS)
-    second.commit_transaction(deadline_s())
-    assert read_all(broker, topic) == [b"second"] * PARTITIONS
-    del first
-
-
-def test_a_silent_producer_is_aborted_and_its_readers_go_on(broker, wire, topic) -> None:
-    create_topic(wire, topic, PARTITIONS)
-    silent = transactional(broker, topic, **{"transaction.timeout.ms": 4000, "message.timeout.ms": 4000})
-    silent.begin_transaction()
-    write(silent, topic, [b"silent"] * PARTITIONS)
-    other = Producer({"bootstrap.servers": broker.bootstrap})
-    write(other, topic, [b"other"] * PARTITIONS)
-    wait_until(lambda: read_all(broker, topic) == [b"other"] * PARTITIONS, "the transaction aborted")
-    with pytest.raises(KafkaException):
-        silent.commit_transaction(deadline_s())
-    # It would complain when the broker stops.
-    del silent
 
 
 class Etl(threading.Thread):
@@ -239,11 +179,3 @@ def test_exactly_once_while_processes_are_killed(broker, wire, topic, chance) ->
     print(f"{kills} kills, {sum(copier.aborts for copier in copiers)} aborts")
     assert len(copied) == len(values)
     assert sorted(copied, key=int) == values
-
-
-def call(client: WireClient, api_key: ApiKey, version: int, values: dict[str, object]) -> object:
-    """Send one request made by kio and return its response, decoded by kio."""
-    frame = codec.encode_request(api_key, version, 1, "test", values)
-    client.send(frame)
-    answer = client.receive_frame()
-    return codec.decode_response(api_key, version, answer, 0, len(answer))

@@ -1,132 +1,40 @@
-"""Records of clients are validated: unreadable ones are rejected, and headers are corrected.
+"""Times in records of clients: validated and corrected, whatever the header claims.
 
 The error codes are those of Apache Kafka 4.3.1, to which each batch was also sent, except where a comment differs.
 """
 
 from __future__ import annotations
 
-import random
 import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import deadline_s, wait_until
+from tests.support.deadline import wait_until
 from tests.support.record_batches import (
     TIMESTAMP_MS,
     encoded_record,
-    field,
     lying_batch,
     record_batch,
     sealed_batch,
-    sealed_record,
-    varint,
 )
 from tests.support.wire_client import WireClient
-from tests.support.wire_messages import create_topic, fetch, list_offset, produce, produce_body, read_produce
+from tests.support.wire_messages import create_topic, fetch, list_offset, produce
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-CORRUPT_MESSAGE, INVALID_TIMESTAMP, INVALID_RECORD = 2, 32, 87
+INVALID_TIMESTAMP = 32
 LOG_APPEND_TIME_BIT = 8
-#: Neither handler's partitions are left out.
-PARTITIONS = 2
 BROKER_SETTINGS = {"log.retention.check.interval.ms": 100}
 
-RANDOM_BYTES = random.Random(1).randbytes(60)
 THREE = b"".join(encoded_record(number) for number in range(3))
-NOTHING = b"\0\0\0" + field(None) + field(b"v")
-
-#: (records, how many their header claims)
-WRONG_RECORDS = {
-    "random bytes as records": (RANDOM_BYTES, 3),
-    "fewer records than the count": (THREE, 4),
-    "more records than the count": (THREE, 2),
-    "null header key": (sealed_record(NOTHING + varint(1) + field(None) + field(b"x")), 1),
-    "header count -1": (sealed_record(NOTHING + varint(-1)), 1),
-    # Kafka stores these if they are not compressed, and has UNKNOWN_SERVER_ERROR if they are.
-    "gaps between the offsets": (encoded_record(0) + encoded_record(2) + encoded_record(5), 3),
-    "the same offset three times": (encoded_record(0) * 3, 3),
-}
-
-
-@pytest.mark.parametrize("codec", range(5), ids=CODECS)
-def test_batches_that_nobody_can_read_are_rejected(
-    broker: BrokerProcess, wire: WireClient, topic: str, codec: int
-) -> None:
-    """By the general path, the fast path and across handlers; and a consumer reads the batches before and after."""
-    create_topic(wire, topic, PARTITIONS)
-    batches = {
-        name: (lying_batch(data, count, codec=codec), INVALID_RECORD) for name, (data, count) in WRONG_RECORDS.items()
-    }
-    if codec:
-        # Kafka: UNKNOWN_SERVER_ERROR.
-        batches["payload that the codec cannot unpack"] = sealed_batch(RANDOM_BYTES, 3, codec=codec), CORRUPT_MESSAGE
-    good = record_batch([b"good"], codec=codec)
-    for partition in range(PARTITIONS):
-        assert produce(wire, topic, partition, good).error_code == 0
-        for name, (batch, error) in batches.items():
-            answer = produce(wire, topic, partition, batch)
-            assert (answer.error_code, answer.base_offset) == (error, -1), name
-        assert produce(wire, topic, partition, good).base_offset == 1
-    parts = [(topic, partition, batch) for batch, _ in batches.values() for partition in range(PARTITIONS)]
-    answers = read_produce(wire.call(0, 7, produce_body(parts)))
-    assert sorted(answer.error_code for answer in answers) == sorted(
-        error for _, error in batches.values() for _ in range(PARTITIONS)
-    )
-    assert read_with_librdkafka(broker, topic, 2 * PARTITIONS) == [b"good"] * 2 * PARTITIONS
-
-
-def read_with_librdkafka(broker: BrokerProcess, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "check.crcs": True})
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-    values: list[bytes] = []
-    deadline = time.monotonic() + deadline_s()
-    while len(values) < count and time.monotonic() < deadline:
-        message = consumer.poll(0.5)
-        if message is not None:
-            assert message.error() is None
-            values.append(message.value())
-    consumer.close()
-    return values
 
 
 def untold(codec: int = 0, **claims: int) -> bytes:
     """Return three records at 1000, 2000 and 3000 ms under a header whose largest timestamp is -1."""
     records = b"".join(encoded_record(number, 1000 * number) for number in range(3))
     return lying_batch(records, 3, codec=codec, base_timestamp_ms=1000, max_timestamp_ms=-1, **claims)
-
-
-@pytest.mark.parametrize("codec", range(5), ids=CODECS)
-def test_look_ups_by_time_where_a_client_leaves_the_largest_timestamp_out(
-    broker: BrokerProcess, wire: WireClient, topic: str, codec: int
-) -> None:
-    create_topic(wire, topic, 1)
-    assert produce(wire, topic, 0, untold(codec)).error_code == 0
-    found = [list_offset(wire, topic, 0, timestamp)[1] for timestamp in (0, 1000, 1500, 2500, 3001)]
-    assert found == [0, 0, 1, 2, -1]
-    assert latest(broker, topic) == (2, 3000)
-
-
-def latest(broker: BrokerProcess, topic: str) -> tuple[int, int]:
-    """Return offset and timestamp of the latest record by time."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    [found] = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.max_timestamp()}).values()
-    result = found.result(deadline_s())
-    return result.offset, result.timestamp
-
-
-def test_the_latest_of_records_without_any_time(broker: BrokerProcess, wire: WireClient, topic: str) -> None:
-    """It is the first one."""
-    create_topic(wire, topic, 1)
-    assert latest(broker, topic) == (-1, -1)
-    for _ in range(2):
-        assert produce(wire, topic, 0, record_batch([b"a", b"b"], timestamp_ms=-1)).error_code == 0
-    assert latest(broker, topic) == (0, -1)
 
 
 def test_limits_of_timestamps_hold_for_each_record(wire: WireClient, topic: str) -> None:
