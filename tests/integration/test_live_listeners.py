@@ -1,6 +1,7 @@
 """Listeners are added and removed at run time (`A30`), with clients on the others, while processes die."""
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from tests.support.deadline import deadline_s, wait_until
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, fetch, fetch_body, read_fetch
 
-OWN_SETTINGS = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
-OWN_OPTIONS = {"ephemeral": False}
+BROKER_SETTINGS = {"process.restart.limit": 1000}
+BROKER_OPTIONS = {"ephemeral": False}
 
 MAP = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT,OUTER:PLAINTEXT"
 
@@ -68,82 +69,80 @@ def has_ended(client: socket.socket) -> bool:
         return True
 
 
-def test_a30_a_listener_is_added_and_removed_while_clients_use_another(own_broker: BrokerProcess) -> None:
-    with WireClient(own_broker.port) as other:
-        port = added(own_broker)
-        works(port, "one")
+@pytest.fixture(autouse=True)
+def only_listener(broker: BrokerProcess) -> Iterator[None]:
+    """Remove a test's listeners."""
+    yield
+    set_listeners(broker)
+    wait_until(lambda: len(ports(broker)) == 1, "one listener")
+
+
+def test_a30_a_listener_is_added_and_removed_while_clients_use_another(broker: BrokerProcess, topic: str) -> None:
+    with WireClient(broker.port) as other:
+        port = added(broker)
+        works(port, f"{topic}-one")
         with socket.create_connection(("127.0.0.1", port)) as idle:
-            set_listeners(own_broker)
+            set_listeners(broker)
             wait_until(lambda: is_refused(port), "nobody listens there any more")
             assert has_ended(idle)
-        assert ports(own_broker) == [own_broker.port]
-        works(own_broker.port, "two")
+        assert ports(broker) == [broker.port]
+        works(broker.port, f"{topic}-two")
         # The connection that was open all the time is the same one.
-        assert fetch(other, "one", 0, 0).error_code == 0
+        assert fetch(other, f"{topic}-one", 0, 0).error_code == 0
 
 
-def test_a30_a_request_that_waits_is_answered_before_its_connection_ends(own_broker: BrokerProcess) -> None:
-    port = added(own_broker)
-    works(port, "topic")
+def test_a30_a_waiting_request_has_its_response_before_its_connection_ends(broker: BrokerProcess, topic: str) -> None:
+    """Although a listener of the same name is added meanwhile, whose clients are served."""
+    port = added(broker)
+    works(port, topic)
     with WireClient(port) as client:
-        client.send(request_frame(FETCH, FETCH_VERSION, 1, fetch_body("topic", 0, 1, max_wait_ms=5000)))
-        set_listeners(own_broker)
+        client.send(request_frame(FETCH, FETCH_VERSION, 1, fetch_body(topic, 0, 1, max_wait_ms=5000)))
+        set_listeners(broker)
         wait_until(lambda: is_refused(port), "nobody listens there any more")
+        wait_until(lambda: len(ports(broker)) == 1, "nor is it advertised")
+        works(added(broker), f"{topic}-other")
         [fetched] = read_fetch(client.receive_frame()[4:])
         assert (fetched.error_code, fetched.records) == (0, b"")
         client.expect_closed()
 
 
-def test_a30_what_ends_with_a_listener_ends_although_it_comes_again(own_broker: BrokerProcess) -> None:
-    """Its connections do not belong to the new one, whose clients are served meanwhile."""
-    port = added(own_broker)
-    works(port, "topic")
-    with WireClient(port) as client:
-        client.send(request_frame(FETCH, FETCH_VERSION, 1, fetch_body("topic", 0, 1, max_wait_ms=5000)))
-        set_listeners(own_broker)
-        wait_until(lambda: is_refused(port), "nobody listens there any more")
-        wait_until(lambda: len(ports(own_broker)) == 1, "nor is it advertised")
-        works(added(own_broker), "other")
-        assert client.receive_frame()
-        client.expect_closed()
-
-
-def test_a30_who_dies_meanwhile_knows_the_listeners_afterwards(own_broker: BrokerProcess) -> None:
+def test_a30_replacements_know_the_listeners(broker: BrokerProcess, topic: str) -> None:
     """Acceptor, processors and handlers are replaced before and after a listener was added."""
-    port = added(own_broker)
+    port = added(broker)
     for role in ("acceptor", "processor", "handler"):
-        own_broker.kill(role)
-        works(port, f"{role}-one")
-    own_broker.kill("acceptor", wait=False)
-    set_listeners(own_broker, OUTER="127.0.0.1:0")
+        broker.kill(role)
+        works(port, f"{topic}-{role}")
+    broker.kill("acceptor", wait=False)
+    set_listeners(broker, OUTER="127.0.0.1:0")
     wait_until(lambda: is_refused(port), "nobody listens there any more")
-    wait_until(lambda: len(ports(own_broker)) == 2 and port not in ports(own_broker), "another is open")
-    for each in ports(own_broker):
-        works(each, f"last-{each}")
+    wait_until(lambda: len(ports(broker)) == 2 and port not in ports(broker), "another is open")
+    for each in ports(broker):
+        works(each, f"{topic}-{each}")
 
 
-def test_a30_what_was_set_outlives_the_whole_broker(own_broker: BrokerProcess) -> None:
+def test_a30_what_was_set_outlives_the_whole_broker(broker: BrokerProcess, topic: str) -> None:
     """Every process is killed as soon as the command has returned, whether the listener was open by then or not."""
-    set_listeners(own_broker, INNER="127.0.0.1:0")
-    own_broker.kill_everything()
-    own_broker.start()
-    assert len(ports(own_broker)) == 2
-    for port in ports(own_broker):
-        works(port, f"topic-{port}")
+    set_listeners(broker, INNER="127.0.0.1:0")
+    broker.kill_everything()
+    broker.start()
+    assert len(ports(broker)) == 2
+    for port in ports(broker):
+        works(port, f"{topic}-{port}")
 
 
-def test_a30_clients_are_given_another_address(own_broker: BrokerProcess) -> None:
+def test_a30_clients_are_given_another_address(broker: BrokerProcess) -> None:
     """As soon as it is set, on connections that are open already."""
-    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     assert [each.host for each in admin.list_topics(timeout=deadline_s()).brokers.values()] == ["127.0.0.1"]
-    done = own_broker.command("config", "set", "advertised.listeners=PLAINTEXT://localhost:0")
+    done = broker.command("config", "set", "advertised.listeners=PLAINTEXT://localhost:0")
     assert done.returncode == 0, done.stderr
-    wait_until(lambda: own_broker.status()["bootstrap"] == f"localhost:{own_broker.port}", "the address is told")
-    told = AdminClient({"bootstrap.servers": own_broker.bootstrap}).list_topics(timeout=deadline_s())
-    assert [(each.host, each.port) for each in told.brokers.values()] == [("localhost", own_broker.port)]
+    wait_until(lambda: broker.status()["bootstrap"] == f"localhost:{broker.port}", "the address is told")
+    told = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=deadline_s())
+    assert [(each.host, each.port) for each in told.brokers.values()] == [("localhost", broker.port)]
+    assert broker.command("config", "delete", "advertised.listeners").returncode == 0
 
 
-def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path) -> None:
+def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path, topic: str) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:0\n")
     broker = BrokerProcess(tmp_path, environment={"ROTUNDA_CONFIG": str(file)})
@@ -153,7 +152,7 @@ def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path) ->
         file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:0\n")
         assert broker.command("reload").returncode == 0
         wait_until(lambda: len(ports(broker)) == 2, "the listener is open")
-        works(ports(broker)[1], "topic")
+        works(ports(broker)[1], topic)
         file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:1,INNER://127.0.0.1:0\n")
         assert broker.command("reload").returncode == 0
         wait_until(lambda: "cannot be updated dynamically for existing listener PLAINTEXT" in broker.log_text(), "why")
@@ -171,53 +170,51 @@ def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path) ->
         ("", "at least one listener is required"),
     ],
 )
-def test_a30_what_cannot_be_is_rejected(own_broker: BrokerProcess, listeners: str, says: str) -> None:
-    refused = own_broker.command("config", "set", MAP, f"listeners={listeners}")
+def test_a30_what_cannot_be_is_rejected(broker: BrokerProcess, listeners: str, says: str) -> None:
+    refused = broker.command("config", "set", MAP, f"listeners={listeners}")
     assert refused.returncode == 1
     assert says in refused.stderr
-    assert ports(own_broker) == [own_broker.port]
+    assert ports(broker) == [broker.port]
 
 
-def test_a30_a_port_that_is_taken_is_an_error_to_who_asks_for_it(own_broker: BrokerProcess) -> None:
+def test_a30_a_port_in_use_is_an_error_of_the_command(broker: BrokerProcess, topic: str) -> None:
     """Nothing is stored or opened; when the port is free the same command has the listener opened."""
     [port] = free_ports(1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
         address = f"INNER://127.0.0.1:{port}"
-        refused = own_broker.command("config", "set", MAP, f"listeners=PLAINTEXT://127.0.0.1:0,{address}")
+        refused = broker.command("config", "set", MAP, f"listeners=PLAINTEXT://127.0.0.1:0,{address}")
         assert refused.returncode == 1
         assert f"cannot listen on {address}: the port is in use" in refused.stderr
-        assert "INNER" not in own_broker.command("config", "list").stdout
-    set_listeners(own_broker, INNER=f"127.0.0.1:{port}")
-    wait_until(lambda: ports(own_broker) == [own_broker.port, port], "the listener is open")
-    works(port, "topic")
+        assert address not in broker.command("config", "list").stdout
+    set_listeners(broker, INNER=f"127.0.0.1:{port}")
+    wait_until(lambda: ports(broker) == [broker.port, port], "the listener is open")
+    works(port, topic)
 
 
-def test_a30_a_port_goes_from_one_listener_to_another(own_broker: BrokerProcess) -> None:
+def test_a30_a_port_goes_from_one_listener_to_another(broker: BrokerProcess, topic: str) -> None:
     [port] = free_ports(1)
-    set_listeners(own_broker, INNER=f"127.0.0.1:{port}")
-    wait_until(lambda: ports(own_broker) == [own_broker.port, port], "the listener is open")
+    set_listeners(broker, INNER=f"127.0.0.1:{port}")
+    wait_until(lambda: ports(broker) == [broker.port, port], "the listener is open")
     with WireClient(port) as inner:
-        set_listeners(own_broker, OUTER=f"127.0.0.1:{port}")
+        set_listeners(broker, OUTER=f"127.0.0.1:{port}")
         inner.expect_closed()
     wait_until(lambda: not is_refused(port), "the other listener is open")
-    wait_until(lambda: ports(own_broker) == [own_broker.port, port], "and it is told")
-    works(port, "topic")
+    wait_until(lambda: ports(broker) == [broker.port, port], "and it is told")
+    works(port, topic)
 
 
-def test_a30_quotas_hold_for_clients_of_a_listener_that_comes_and_its_exemption(own_broker: BrokerProcess) -> None:
+def test_a30_quotas_hold_for_clients_of_a_new_listener(broker: BrokerProcess, topic: str) -> None:
     """E18: processes that got the quotas before the listener was added find its clients, exempt or not."""
-    done = own_broker.command("quota", "set", "--default", "client-id", "request_percentage=10000")
+    done = broker.command("quota", "set", "--default", "client-id", "request_percentage=10000")
     assert done.returncode == 0, done.stderr
-    done = own_broker.command(
-        "config", "set", "broker.quota.white.list.listener=INNER", "broker.quota.request.rate=10000"
-    )
+    done = broker.command("config", "set", "broker.quota.white.list.listener=INNER", "broker.quota.request.rate=10000")
     assert done.returncode == 0, done.stderr
-    port = added(own_broker)
-    works(port, "one")
-    set_listeners(own_broker, OUTER="127.0.0.1:0")
+    port = added(broker)
+    works(port, f"{topic}-one")
+    set_listeners(broker, OUTER="127.0.0.1:0")
     wait_until(lambda: is_refused(port), "nobody listens there any more")
-    wait_until(lambda: len(ports(own_broker)) == 2 and port not in ports(own_broker), "another is open")
-    works(ports(own_broker)[1], "two")
-    assert "fault" not in own_broker.log_text()
+    wait_until(lambda: len(ports(broker)) == 2 and port not in ports(broker), "another is open")
+    works(ports(broker)[1], f"{topic}-two")
+    assert "fault" not in broker.log_text()

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import (
     AcknowledgeType,
-    ConsumerGroupTopicPartitions,
     KafkaException,
     Producer,
     ShareConsumer,
-    TopicPartition,
 )
 from confluent_kafka.admin import (
     AdminClient,
@@ -144,24 +142,6 @@ def test_the_command_line_lists_and_describes_a_group(
     assert "START  LAG  MEMBERS" in output_of(*command)
 
 
-def test_deaths_of_handlers_lose_no_member_and_no_record(
-    topic: str, group: str, members: Make, broker: BrokerProcess
-) -> None:
-    member = members(group, topic)
-    read([member], 1)
-    broker.kill("handler")
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    producer.produce(topic, b"100", partition=0)
-    assert producer.flush(deadline_s()) == 0
-    found: set[int] = set()
-
-    def has_arrived() -> bool:
-        found.update(int(message.value() or b"") for message in member.poll(0.2) if message.error() is None)
-        return 100 in found
-
-    wait_until(has_arrived, "the record after the deaths")
-
-
 def test_a_group_is_deleted_when_its_members_have_left(
     topic: str, group: str, members: Make, admin: AdminClient
 ) -> None:
@@ -174,13 +154,3 @@ def test_a_group_is_deleted_when_its_members_have_left(
     admin.delete_consumer_groups([group])[group].result(deadline_s())
     again = members(group, topic)
     assert sum(map(len, read([again], 100))) == 100, "the deleted group has no state"
-
-
-def test_offsets_of_a_share_group_cannot_be_committed(
-    topic: str, group: str, members: Make, admin: AdminClient
-) -> None:
-    """S14."""
-    read([members(group, topic)], 1)
-    altered = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 5)])])
-    [partition] = altered[group].result(deadline_s()).topic_partitions
-    assert partition.error.name() == "GROUP_ID_NOT_FOUND"
