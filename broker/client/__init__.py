@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rotunda.broker.client.producer.asyncio_producer import AsyncProducer
-    from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
     from rotunda.broker.client.producer.futures import RecordMetadata
     from rotunda.broker.client.producer.interceptors import ProducerRecord
     from rotunda.broker.client.producer.producer import Producer
+    from rotunda.broker.client.producer.transactions.transaction_state import ConsumerGroupMetadata, OffsetAndMetadata
     from rotunda.broker.client.topic_partition import TopicPartition
 
 __all__ = [
@@ -29,8 +29,8 @@ __all__ = [
 
 _MODULES: Final = {
     "AsyncProducer": "rotunda.broker.client.producer.asyncio_producer",
-    "ConsumerGroupMetadata": "rotunda.broker.client.producer.consumer_offsets",
-    "OffsetAndMetadata": "rotunda.broker.client.producer.consumer_offsets",
+    "ConsumerGroupMetadata": "rotunda.broker.client.producer.transactions.transaction_state",
+    "OffsetAndMetadata": "rotunda.broker.client.producer.transactions.transaction_state",
     "Producer": "rotunda.broker.client.producer.producer",
     "ProducerRecord": "rotunda.broker.client.producer.interceptors",
     "RecordMetadata": "rotunda.broker.client.producer.futures",

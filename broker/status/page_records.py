@@ -13,8 +13,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.client.access import Access
+from rotunda.broker.client.consumer.reader import FROM_END, OFFSET, TIME, Start
 from rotunda.broker.client.consumer.search import Search, SearchResult, search
-from rotunda.broker.client.consumer.start import FROM_END, OFFSET, TIME, Start
 from rotunda.broker.client.network.blocking_client import BlockingClient, ConnectionFailed
 from rotunda.broker.config.settings.sasl import PLAIN, has_sasl, mechanisms_of
 from rotunda.broker.errors import ApiError, RotundaError

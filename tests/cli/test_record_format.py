@@ -10,7 +10,7 @@ import pytest
 from rotunda.broker.cli.records.record_format import delimited, formatter, json_line, unescaped
 from rotunda.broker.cli.records.record_input import InputError, Shape, records_of_lines
 from rotunda.broker.client.consumer.fetcher import Fetched
-from rotunda.broker.client.consumer.start import Start, parse_start
+from rotunda.broker.client.consumer.reader import Start, parse_start
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import UsageError
 from rotunda.broker.protocol.record_reader import Record

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from rotunda.broker.client import Producer
 from rotunda.broker.client.errors import ProducerFenced
-from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from rotunda.broker.client.producer.transactions.transaction_state import ConsumerGroupMetadata, OffsetAndMetadata
 from rotunda.broker.client.topic_partition import TopicPartition
 from tests.compat.dying_brokers import STRIKES, DyingBroker, DyingRotunda
 from tests.compat.test_producer import java_reads

@@ -20,7 +20,7 @@ from rotunda.broker.client.errors import (
     RecordTooLarge,
     SerializationFailed,
 )
-from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from rotunda.broker.client.producer.transactions.transaction_state import ConsumerGroupMetadata, OffsetAndMetadata
 from rotunda.broker.client.topic_partition import TopicPartition
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rotunda.broker.cli.cluster.cluster_client import access, address, running
-from rotunda.broker.client.admin.checkup import Checkup, Wanted
-from rotunda.broker.client.admin.reach import FAIL, OK, WARN, Finding
+from rotunda.broker.client.admin.checkup import FAIL, OK, WARN, Checkup, Finding, Wanted
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.log.data_dir import want_of_privacy
 from rotunda.broker.log.descriptor_limit import partitions_in, want_of_descriptors

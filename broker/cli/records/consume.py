@@ -17,8 +17,7 @@ from rotunda.broker.cli.held_signals import Signals
 from rotunda.broker.cli.records.byte_streams import standard_output
 from rotunda.broker.cli.records.record_format import Formatter, delimited, formatter, json_line, unescaped
 from rotunda.broker.client.access import is_of_access
-from rotunda.broker.client.consumer.reader import Reader, Wanted
-from rotunda.broker.client.consumer.start import STORED, parse_start, parse_time
+from rotunda.broker.client.consumer.reader import STORED, Reader, Wanted, parse_start, parse_time
 from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import UsageError

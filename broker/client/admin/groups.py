@@ -11,16 +11,26 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from rotunda.broker.client.admin.offsets import commit_fields
-from rotunda.broker.client.admin.subscriptions import assigned_partitions
 from rotunda.broker.client.network.blocking_client import check
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.consumer_protocol import decode_assignment
 
 if TYPE_CHECKING:
     from rotunda.broker.client.network.blocking_client import BlockingClient
     from rotunda.broker.clock import Clock
+
+
+def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
+    """Decode an assignment of any version into sorted partitions; None if it is malformed, which clients may cause."""
+    try:
+        found = decode_assignment(assignment)
+    except ApiError:
+        return None
+    return tuple(sorted([TopicPartition(topic, index) for topic, indexes in found.items() for index in indexes]))
+
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"

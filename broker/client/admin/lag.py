@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rotunda.broker.client.admin import offsets
-from rotunda.broker.client.fetch import AbortedTransactions, FetchLimits, fetch, whole_batches
+from rotunda.broker.client.consumer.fetcher import AbortedTransactions, FetchLimits, fetch, whole_batches
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import name_of

@@ -7,14 +7,12 @@ is removed from the group, and rejoins when it resumes.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rotunda.broker.client.admin.groups import when_loaded
+from rotunda.broker.client.admin.groups import assigned_partitions, when_loaded
 from rotunda.broker.client.admin.offsets import by_topic, commit_fields
-from rotunda.broker.client.admin.subscriptions import assigned_partitions
-from rotunda.broker.client.consumer.assignment import ASSIGNOR, by_ranges, partitions_of
 from rotunda.broker.client.network.blocking_client import BlockingClient, ConnectionFailed, check
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import ApiError, RotundaError
@@ -28,6 +26,36 @@ from rotunda.broker.protocol.messages.consumer_protocol import (
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
+
+ASSIGNOR: Final = "range"
+
+
+def by_ranges(
+    wanted: Mapping[str, Iterable[str]], partitions: Iterable[TopicPartition]
+) -> dict[str, list[TopicPartition]]:
+    """Return each member's partitions: per topic a contiguous range; the first members get the remainder, one each.
+
+    `wanted` has each member's topics. Same rule as Kafka's RangeAssignor for members without instance ids.
+    """
+    given: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
+    for topic, numbers in by_topic(partitions).items():
+        members = sorted(member for member, topics in wanted.items() if topic in topics)
+        if not members:
+            continue
+        each, more = divmod(len(numbers), len(members))
+        at = 0
+        for index, member in enumerate(members):
+            size = each + (index < more)
+            given[member] += [TopicPartition(topic, number) for number in numbers[at : at + size]]
+            at += size
+    return given
+
+
+def partitions_of(leaders: Mapping[TopicPartition, int], topics: Iterable[str]) -> list[TopicPartition]:
+    """Return the partitions of these topics in order."""
+    wanted = set(topics)
+    return sorted(each for each in leaders if each.topic in wanted)
+
 
 _SESSION_MS: Final = 45_000
 _REBALANCE_MS: Final = 60_000

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.client.admin.offsets import Bounds, at_time, bounds
 from rotunda.broker.client.consumer.fetcher import FetchBounds, Fetched, Fetcher
-from rotunda.broker.client.consumer.reader import matching
-from rotunda.broker.client.consumer.start import FROM_END, OFFSET, TIME, Span, Start
+from rotunda.broker.client.consumer.reader import FROM_END, OFFSET, TIME, Span, Start, matching
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import ApiError, RotundaError
 from rotunda.broker.protocol.error_codes import ErrorCode

@@ -16,11 +16,11 @@ from typing import Any, Final, Self
 from rotunda.broker.client.access import PLAIN_TEXT, Access
 from rotunda.broker.client.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
 from rotunda.broker.client.network.addresses import parse_host_and_port
+from rotunda.broker.client.network.channel import ChannelPhase
 from rotunda.broker.client.network.metadata import Metadata
 from rotunda.broker.client.network.network_client import NetworkClient
 from rotunda.broker.client.network.network_config import NetworkConfig
 from rotunda.broker.client.network.requests import ClientRequest, ClientResponse, codec_request
-from rotunda.broker.client.network.selectable import ChannelPhase
 from rotunda.broker.client.network.selector import Selector
 from rotunda.broker.client.network.snapshot import Node, TopicMetadata, metadata_fields, metadata_response
 from rotunda.broker.client.topic_partition import TopicPartition
@@ -77,7 +77,7 @@ class BlockingClient:
         self._addresses = addresses
         self._access = access
         self._clock = clock or SystemClock()
-        self._timeout_ms = timeout_s * 1000
+        self._timeout_ms = round(timeout_s * 1000)
         self._config = NetworkConfig(
             client_id=client_id,
             request_timeout_ms=self._timeout_ms,

@@ -14,17 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.client.errors import IllegalState, UnsupportedVersion
 from rotunda.broker.client.network.addresses import Resolve, resolve
-from rotunda.broker.client.network.api_versions import (
+from rotunda.broker.client.network.channel import ChannelPhase, ChannelState, Endpoint, Selectable
+from rotunda.broker.client.network.connection_states import ClusterConnectionStates
+from rotunda.broker.client.network.metadata import MetadataUpdater
+from rotunda.broker.client.network.requests import (
     CLIENT_VERSIONS,
     ApiVersions,
-    api_versions_request,
-    decode_api_versions,
-    node_api_versions,
-    version_to_try_next,
-)
-from rotunda.broker.client.network.connection_states import ClusterConnectionStates
-from rotunda.broker.client.network.metadata_updater import MetadataUpdater
-from rotunda.broker.client.network.requests import (
     Build,
     ClientRequest,
     ClientResponse,
@@ -32,12 +27,15 @@ from rotunda.broker.client.network.requests import (
     InFlightRequests,
     NetworkReceive,
     NetworkSend,
+    api_versions_request,
     body_of,
     completed,
+    decode_api_versions,
+    node_api_versions,
     throttle_time_ms,
+    version_to_try_next,
 )
 from rotunda.broker.client.network.sasl_authenticator import FIRST_RESERVED_CORRELATION_ID
-from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint, Selectable
 from rotunda.broker.client.network.snapshot import metadata_response
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import ApiKey

@@ -18,15 +18,18 @@ from rotunda.broker.client.errors import (
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
 )
-from rotunda.broker.client.network.api_versions import (
+from rotunda.broker.client.network.requests import (
     CLIENT_VERSIONS,
+    Buffer,
+    Build,
+    Decode,
     NodeApiVersions,
     api_versions_request,
+    codec_request,
     decode_api_versions,
     node_api_versions,
     version_to_try_next,
 )
-from rotunda.broker.client.network.requests import Buffer, Build, Decode, codec_request
 from rotunda.broker.client.sasl import NotTheBroker, exchange
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import ApiKey, response_header_version

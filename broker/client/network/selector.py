@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.client.access import Access
 from rotunda.broker.client.errors import AuthenticationFailed, IllegalState, NetworkFailure, UnsupportedVersion
-from rotunda.broker.client.network.channel import Channel, PlainTransport, TlsTransport
+from rotunda.broker.client.network.channel import (
+    Channel,
+    ChannelPhase,
+    ChannelState,
+    Endpoint,
+    PlainTransport,
+    TlsTransport,
+)
 from rotunda.broker.client.network.network_config import NetworkConfig
 from rotunda.broker.client.network.requests import NetworkReceive, NetworkSend
-from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
 from rotunda.broker.errors import InvalidReceive
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from rotunda.broker.client.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from rotunda.broker.client.network.snapshot import PartitionMetadata
-    from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+    from rotunda.broker.client.producer.transactions.transaction_state import ConsumerGroupMetadata, OffsetAndMetadata
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -1,7 +1,8 @@
-"""Read and validate a producer's configuration, by Kafka's names and rules.
+"""The settings of a producer, by Kafka 4.3's names, types, defaults and ranges; and how a configuration is read.
 
-The table in `settings` has types and ranges. This module checks rules across settings (G07, G25), removed names of
-Kafka (G38), and unknown names. Runs in the user's process, once per producer.
+Besides types and ranges, rules across settings are checked (G07, G25), and removed names of Kafka (G38) and unknown
+names. TLS and SASL settings (security.protocol, ssl.*, sasl.*) are read by `broker.client.access`. Runs in the user's
+process, once per producer. docs/producer-settings.md is generated from the declarations.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from itertools import count
 from typing import Any, Final
 
 from rotunda.broker.client.access import PLAIN_TEXT, Access, access_of
+from rotunda.broker.client.network.network_config import NetworkConfig
 from rotunda.broker.client.producer.batches.producer_batch import Compression
-from rotunda.broker.client.producer.settings import ProducerSettings
-from rotunda.broker.config.keys import MAX_INT, Key, Kind, did_you_mean, keys_of
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, did_you_mean, keys_of, setting
+from rotunda.broker.config.settings.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
 from rotunda.broker.errors import ConfigError, UsageError
 from rotunda.broker.protocol.records import CODECS
 
 _LOG: Final = logging.getLogger(__name__)
-
-KEYS: Final[Mapping[str, Key]] = keys_of(ProducerSettings)
 
 #: Settings of Kafka 0.8 to 0.10, and their replacements.
 LEGACY: Final[Mapping[str, str]] = {
@@ -51,27 +51,146 @@ _MOST_IN_FLIGHT: Final = 5
 _numbers = count(1)
 
 
-@dataclasses.dataclass(frozen=True)
-class ProducerConfig:
-    """A validated configuration. `given` has the names that the user set."""
+def _non_empty(value: str) -> str | None:
+    return None if value else "String must be non-empty"
 
-    settings: ProducerSettings
-    access: Access
-    given: frozenset[str]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProducerSettings(NetworkConfig):
+    """The settings, by Kafka's names with underscores. Times are milliseconds."""
+
+    acks: str = setting(
+        Kind.STRING,
+        "all",
+        choices=("all", "-1", "0", "1"),
+        doc="Replicas that must have a record before it counts as delivered: all in sync (all, -1), the leader "
+        "(1), or none (0).",
+    )
+    enable_idempotence: bool = setting(
+        Kind.BOOLEAN,
+        True,
+        doc="Write each record exactly once and in order, also with retries. Needs acks=all, retries and at most "
+        "5 requests in flight. If not set explicitly, it is disabled by incompatible acks or retries.",
+    )
+    transactional_id: str | None = setting(
+        Kind.STRING,
+        None,
+        nullable=True,
+        validator=_non_empty,
+        doc="Name of a transactional producer, the same over restarts; the latest producer with it fences the others.",
+    )
+    transaction_timeout_ms: int = setting(
+        Kind.INT, 60_000, least=1, doc="Time after which the broker aborts an open transaction."
+    )
+    key_serializer: object = setting(
+        Kind.CLASS,
+        "bytes",
+        nullable=True,
+        doc="Serializer of keys: a function (topic, key, headers), or `bytes`, `string`, `integer`, `long`, "
+        "`double`, `json`, a name of Kafka's (`org.apache.kafka.common.serialization.StringSerializer`), or "
+        "`module:name` of a function.",
+    )
+    value_serializer: object = setting(
+        Kind.CLASS, "bytes", nullable=True, doc="Serializer of values, like key.serializer."
+    )
+    batch_size: int = setting(
+        Kind.INT, 16_384, unit="bytes", least=0, doc="Size at which a batch is sent; 0: one record per batch."
+    )
+    linger_ms: int = setting(Kind.LONG, 5, least=0, doc="Time that a batch waits for more records.")
+    buffer_memory: int = setting(
+        Kind.LONG,
+        33_554_432,
+        unit="bytes",
+        least=0,
+        doc="Memory for undelivered records. When it is full, `send` waits.",
+    )
+    max_block_ms: int = setting(
+        Kind.LONG,
+        60_000,
+        least=0,
+        doc="Maximum wait of `send`, `partitions_for` and transaction calls, for metadata, memory or the broker.",
+    )
+    max_request_size: int = setting(
+        Kind.INT,
+        1_048_576,
+        unit="bytes",
+        least=0,
+        doc="Maximum uncompressed size of a record, and maximum size of a request.",
+    )
+    compression_type: str = setting(Kind.STRING, "none", choices=CODECS, doc="Codec of batches.")
+    compression_gzip_level: int = setting(
+        Kind.INT, -1, validator=gzip_level_complaint, doc="Level of gzip, 1 to 9; -1 is the library's own."
+    )
+    compression_lz4_level: int = setting(Kind.INT, 9, least=LZ4_LEVELS[0], most=LZ4_LEVELS[1], doc="Level of lz4.")
+    compression_zstd_level: int = setting(Kind.INT, 3, least=ZSTD_LEVELS[0], most=ZSTD_LEVELS[1], doc="Level of zstd.")
+    partitioner_class: object = setting(
+        Kind.CLASS,
+        None,
+        nullable=True,
+        doc="A function (topic, key, key's bytes, value, value's bytes, cluster) that returns a "
+        "partition, or `RoundRobinPartitioner`; none: the key's hash, or the sticky partition.",
+    )
+    partitioner_ignore_keys: bool = setting(
+        Kind.BOOLEAN, False, doc="Send records with a key to the sticky partition too."
+    )
+    partitioner_adaptive_partitioning_enable: bool = setting(
+        Kind.BOOLEAN, True, doc="Prefer partitions with few waiting batches as sticky partition."
+    )
+    partitioner_availability_timeout_ms: int = setting(
+        Kind.LONG,
+        0,
+        least=0,
+        doc="The sticky partitioner avoids brokers that have not accepted ready batches for this long; 0: off.",
+    )
+    interceptor_classes: tuple[object, ...] = setting(
+        Kind.LIST,
+        (),
+        doc="Objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, or `module:name` "
+        "of their classes.",
+    )
+    retries: int = setting(
+        Kind.INT,
+        2_147_483_647,
+        least=0,
+        most=2_147_483_647,
+        doc="Maximum number of retries of a batch, within `delivery.timeout.ms`.",
+    )
+    delivery_timeout_ms: int = setting(
+        Kind.INT,
+        120_000,
+        least=0,
+        doc="Time after which an unacknowledged record fails. At least linger.ms plus request.timeout.ms.",
+    )
 
     @property
-    def acks(self) -> int:
+    def required_acks(self) -> int:
         """-1 for all."""
-        return -1 if self.settings.acks == "all" else int(self.settings.acks)
+        return -1 if self.acks == "all" else int(self.acks)
 
     @property
     def compression(self) -> Compression:
         """The codec and its level; Kafka's default levels are the codecs' own."""
-        name = self.settings.compression_type
-        levels = {name: getattr(self.settings, f"compression_{name}_level") for name in ("gzip", "lz4", "zstd")}
+        name = self.compression_type
+        levels = {name: getattr(self, f"compression_{name}_level") for name in ("gzip", "lz4", "zstd")}
         level = levels.get(name)
         is_default = name not in levels or level == KEYS[f"compression.{name}.level"].default
         return Compression(CODECS.index(name), None if is_default else level)
+
+    @property
+    def guarantees_message_order(self) -> bool:
+        """Whether at most one batch of a partition is in flight (`G24`)."""
+        return self.max_in_flight_requests_per_connection == 1
+
+
+KEYS: Final[Mapping[str, Key]] = keys_of(ProducerSettings)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProducerConfig:
+    """A validated configuration."""
+
+    settings: ProducerSettings
+    access: Access
 
 
 def read_config(given: Mapping[str, Any]) -> ProducerConfig:
@@ -101,7 +220,7 @@ def read_config(given: Mapping[str, Any]) -> ProducerConfig:
         found = access_of(access) if access else PLAIN_TEXT
     except UsageError as failure:
         raise ConfigError(str(failure)) from failure
-    return ProducerConfig(ProducerSettings(**values), found, names)
+    return ProducerConfig(ProducerSettings(**values), found)
 
 
 def _without_legacy(given: Mapping[str, Any]) -> dict[str, Any]:

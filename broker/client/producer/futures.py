@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rotunda.broker.client.errors import KafkaError
-from rotunda.broker.client.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from rotunda.broker.client.producer.batches.producer_batch import ProduceResult
 
 
 class RecordMetadata(NamedTuple):
@@ -27,21 +29,6 @@ class RecordMetadata(NamedTuple):
 
 DeliveryCallback: TypeAlias = Callable[[RecordMetadata, KafkaError | None], object]
 """(metadata, error), on the I/O thread. With an error the offset of the metadata is -1."""
-
-
-class SharedResult(Protocol):
-    """The result of a batch, as used by the futures of its records. `ProduceResult` implements it."""
-
-    topic_partition: TopicPartition
-
-    @property
-    def is_done(self) -> bool: ...  # noqa: D102
-    def place_of(self, index: int) -> tuple[Self, int]: ...  # noqa: D102
-    def error_of(self, index: int) -> KafkaError | None: ...  # noqa: D102
-    def offset_of(self, index: int) -> tuple[int, int]: ...  # noqa: D102
-    def wait(self, timeout_s: float | None) -> None: ...  # noqa: D102
-    def wait_in(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]: ...  # noqa: D102
-    def add_callback(self, index: int, future: RecordFuture, callback: DeliveryCallback) -> bool: ...  # noqa: D102
 
 
 class RecordFuture(tuple[Any, ...]):
@@ -97,17 +84,17 @@ class RecordFuture(tuple[Any, ...]):
         state = "done" if batch.is_done else "pending"
         return f"<RecordFuture {batch.topic_partition.topic}-{batch.topic_partition.partition} #{index} {state}>"
 
-    def _place(self) -> tuple[SharedResult, int]:
+    def _place(self) -> tuple[ProduceResult, int]:
         """Return the record's current batch and index: they change when the batch is split."""
-        batch: SharedResult = self[0][0]
+        batch: ProduceResult = self[0][0]
         return batch.place_of(self[1])
 
-    def _wait(self, timeout: float | None) -> tuple[SharedResult, int]:
+    def _wait(self, timeout: float | None) -> tuple[ProduceResult, int]:
         batch, _ = self._place()
         batch.wait(timeout)
         return self._place()
 
-    def _metadata(self, batch: SharedResult, index: int) -> RecordMetadata:
+    def _metadata(self, batch: ProduceResult, index: int) -> RecordMetadata:
         topic, partition = batch.topic_partition
         offset, append_time_ms = batch.offset_of(index)
         _, sent_ms, key_size, value_size = self[0]

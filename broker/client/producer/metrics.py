@@ -60,7 +60,7 @@ class TopicCounts:
 
 
 class ProducerMetrics:
-    """The counters; implements `SenderMetrics` for the sender."""
+    """The counters. The sender calls the methods `record_*`."""
 
     def __init__(
         self, pool: BufferPool, clock: Clock, selector: Selector, client: NetworkClient, metadata: ProducerMetadata

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from weakref import WeakSet
 
 from rotunda.broker.client.errors import (
@@ -25,7 +27,13 @@ from rotunda.broker.client.errors import (
     SerializationFailed,
     error_of,
 )
+from rotunda.broker.client.network.addresses import parse_bootstrap
+from rotunda.broker.client.network.metadata import ProducerMetadata
+from rotunda.broker.client.network.network_client import NetworkClient
+from rotunda.broker.client.network.selector import Selector
+from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
 from rotunda.broker.client.producer.batches.producer_batch import NOT_OPEN, TimedValue
+from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.batches.record_layout import (
     Headers,
     check_topic,
@@ -34,48 +42,107 @@ from rotunda.broker.client.producer.batches.record_layout import (
     timestamp_of,
     upper_bound_bytes,
 )
-from rotunda.broker.client.producer.config import read_config
-from rotunda.broker.client.producer.consumer_offsets import check_offsets
-from rotunda.broker.client.producer.core import ProducerCore
+from rotunda.broker.client.producer.config import ProducerConfig, read_config
 from rotunda.broker.client.producer.futures import DeliveryCallback, FailedFuture, RecordFuture
-from rotunda.broker.client.producer.interceptors import ProducerRecord
-from rotunda.broker.client.producer.partitioner import partition_for_key
-from rotunda.broker.client.producer.serializers import serialize_bytes, serialized
+from rotunda.broker.client.producer.interceptors import ProducerInterceptors, ProducerRecord
+from rotunda.broker.client.producer.metrics import ProducerMetrics
+from rotunda.broker.client.producer.partitioner import Partitioner, RoundRobinPartitioner, partition_for_key
+from rotunda.broker.client.producer.sending.sender import Sender
+from rotunda.broker.client.producer.serializers import load, serialize_bytes, serialized, serializer_of
+from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
+from rotunda.broker.client.producer.transactions.transaction_state import check_offsets
 from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.clock import Clock, SystemClock
+from rotunda.broker.errors import ConfigError
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
 if TYPE_CHECKING:
     from rotunda.broker.client.network.snapshot import ClusterSnapshot, PartitionMetadata
-    from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-    from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
-    from rotunda.broker.client.producer.transactions.transaction_state import TransactionalRequestResult
+    from rotunda.broker.client.producer.transactions.transaction_state import (
+        ConsumerGroupMetadata,
+        OffsetAndMetadata,
+        TransactionalRequestResult,
+    )
+
+_ROUND_ROBIN: Final = "RoundRobinPartitioner"
+
 
 _LOG: Final = logging.getLogger(__name__)
 #: Errors of the call itself, raised by `send`; all others are set on the future.
 _RAISED: Final = (ProducerClosed, SerializationFailed, IllegalState, Interrupted)
 
 
-class Forked(Protocol):
-    """An object that is unusable in a forked child."""
+class ProducerCore:
+    """The parts of a producer and its I/O thread; the asyncio producer has the same.
 
-    def was_forked(self) -> None:
-        """Reject all further calls, without acquiring a lock."""
+    Creation sends nothing to the cluster (G02); if a part fails, the parts created before it are closed (G01).
+    """
+
+    def __init__(self, config: ProducerConfig, clock: Clock | None = None) -> None:
+        settings = config.settings
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.key_serializer = serializer_of("key.serializer", settings.key_serializer)
+        self.value_serializer = serializer_of("value.serializer", settings.value_serializer)
+        self.partitioner = _partitioner(settings.partitioner_class)
+        self.interceptors = ProducerInterceptors(settings.interceptor_classes)
+        servers = parse_bootstrap(settings.bootstrap_servers, settings.client_dns_lookup)
+        chance = random.Random()  # noqa: S311 - spreads load, guards nothing
+        with ExitStack() as undo:
+            self.metadata = ProducerMetadata(settings, chance, self.clock)
+            self.metadata.bootstrap(servers)
+            selector = Selector(settings, config.access, self.clock)
+            undo.callback(selector.close)
+            client = NetworkClient(selector, self.metadata, settings, self.clock, chance)
+            self.transaction_manager = self._transaction_manager(client) if settings.enable_idempotence else None
+            self.pool = BufferPool(settings.buffer_memory, self.clock)
+            self.metrics = ProducerMetrics(self.pool, self.clock, selector, client, self.metadata)
+            self.accumulator = RecordAccumulator(settings, self.pool, self.clock, self.transaction_manager, chance)
+            self.sender = Sender(
+                client,
+                self.metadata,
+                self.accumulator,
+                self.transaction_manager,
+                settings,
+                self.metrics,
+                self.clock,
+            )
+            self.thread = threading.Thread(
+                target=self._run, name=f"kafka-producer-network-thread | {settings.client_id}", daemon=True
+            )
+            self.thread.start()
+            self.pool.io_thread = self.thread.ident
+            undo.pop_all()
+
+    def _transaction_manager(self, client: NetworkClient) -> TransactionManager:
+        settings = self.config.settings
+        return TransactionManager(
+            settings.transactional_id, settings.transaction_timeout_ms, settings.retry_backoff_ms, client.api_versions
+        )
+
+    def _run(self) -> None:
+        try:
+            self.sender.run()
+        except BaseException:
+            _LOG.exception("The I/O thread of producer %s has ended", self.config.settings.client_id)
+            raise
 
 
-_WATCHED: WeakSet[Forked] = WeakSet()
-
-
-def watch(made: Forked) -> None:
-    """Call `was_forked` in each forked child."""
-    _WATCHED.add(made)
-
-
-def _in_child() -> None:
-    for each in list(_WATCHED):
-        each.was_forked()
-
-
-os.register_at_fork(after_in_child=_in_child)
+def _partitioner(given: Any) -> Partitioner | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        name = given.rpartition(".")[2]
+        if name == _ROUND_ROBIN:
+            return RoundRobinPartitioner()
+        if ":" not in given:
+            raise ConfigError(f"partitioner.class={given} is not known: name {_ROUND_ROBIN}, or give a function")
+        given = load("partitioner.class", given)
+    made = given() if isinstance(given, type) else given
+    if not callable(made):
+        raise ConfigError(f"partitioner.class={made!r} is no function")
+    partitioner: Partitioner = made
+    return partitioner
 
 
 class Producer:
@@ -97,7 +164,7 @@ class Producer:
         if not self._is_plain or self._settings.batch_size > self._settings.max_request_size:
             # Always empty: every record uses the slow path, which also validates its size.
             self._lanes = {}
-        watch(self)
+        _MADE.add(self)
 
     def was_forked(self) -> None:
         """Become unusable in a forked child: the I/O thread exists in the parent only."""
@@ -418,3 +485,14 @@ class Producer:
     def _finish(self, result: TransactionalRequestResult) -> None:
         self._core.sender.wakeup()
         result.wait(self._settings.max_block_ms, "Call it again to continue waiting, or close the producer.")
+
+
+_MADE: Final[WeakSet[Producer]] = WeakSet()
+
+
+def _in_child() -> None:
+    for each in list(_MADE):
+        each.was_forked()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -2,7 +2,7 @@
 
 import random
 
-from rotunda.broker.client.consumer.assignment import by_ranges
+from rotunda.broker.client.consumer.group_member import by_ranges
 from rotunda.broker.client.topic_partition import TopicPartition
 
 

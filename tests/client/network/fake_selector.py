@@ -10,6 +10,7 @@ from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
 from rotunda.broker.client.network.addresses import Address, HostAndPort
+from rotunda.broker.client.network.channel import ChannelPhase, ChannelState, Endpoint
 from rotunda.broker.client.network.metadata import ProducerMetadata
 from rotunda.broker.client.network.network_client import NetworkClient
 from rotunda.broker.client.network.network_config import NetworkConfig
@@ -20,7 +21,6 @@ from rotunda.broker.client.network.requests import (
     NetworkSend,
     codec_request,
 )
-from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
 from rotunda.broker.client.network.snapshot import Node
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.codec import encode_response

@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 
 from rotunda.broker.client.errors import IllegalState, SaslAuthenticationFailed, UnsupportedVersion
-from rotunda.broker.client.network.api_versions import CLIENT_VERSIONS
+from rotunda.broker.client.network.channel import ChannelPhase, ChannelState
 from rotunda.broker.client.network.network_config import NetworkConfig
-from rotunda.broker.client.network.requests import ClientResponse
-from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState
+from rotunda.broker.client.network.requests import CLIENT_VERSIONS, ClientResponse
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.codec import encode_response
 from rotunda.broker.protocol.error_codes import ErrorCode

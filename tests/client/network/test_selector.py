@@ -15,9 +15,9 @@ import pytest
 from rotunda.broker.client.access import PLAIN_TEXT, Access
 from rotunda.broker.client.errors import IllegalState
 from rotunda.broker.client.network.addresses import Address
+from rotunda.broker.client.network.channel import ChannelPhase, Endpoint
 from rotunda.broker.client.network.network_config import NetworkConfig
 from rotunda.broker.client.network.requests import NetworkReceive, NetworkSend
-from rotunda.broker.client.network.selectable import ChannelPhase, Endpoint
 from rotunda.broker.client.network.selector import Selector
 from rotunda.broker.clock import SystemClock
 from tests.support.deadline import deadline_s, wait_until

@@ -16,17 +16,22 @@ def config(**settings: object) -> ProducerConfig:
 
 def test_the_defaults_are_those_of_kafka_4() -> None:
     found = config()
-    assert found.acks == -1
+    assert found.settings.required_acks == -1
     assert found.settings.enable_idempotence
     assert (found.settings.linger_ms, found.settings.batch_size, found.settings.buffer_memory) == (5, 16384, 33554432)
     assert (found.settings.delivery_timeout_ms, found.settings.max_block_ms) == (120_000, 60_000)
-    assert found.compression == Compression(0, None)
+    assert found.settings.compression == Compression(0, None)
     assert found.settings.bootstrap_servers == ("127.0.0.1:9092",)
 
 
 def test_values_are_of_python_or_as_files_have_them() -> None:
-    found = config(linger_ms="7", enable_idempotence=False, acks=1, compression_type="zstd", compression_zstd_level=9)
-    assert (found.settings.linger_ms, found.acks, found.compression) == (7, 1, Compression(4, 9))
+    settings = {"acks": 1, "compression_type": "zstd", "compression_zstd_level": 9}
+    found = config(linger_ms="7", enable_idempotence=False, **settings).settings
+    assert (found.linger_ms, found.required_acks, found.compression) == (
+        7,
+        1,
+        Compression(4, 9),
+    )
     assert read_config({"bootstrap.servers": ["a:1", "b:2"]}).settings.bootstrap_servers == ("a:1", "b:2")
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from rotunda.broker.client.network.requests import ClientResponse
 from rotunda.broker.client.network.snapshot import Node
-from rotunda.broker.client.producer.produce_requests import (
+from rotunda.broker.client.producer.sending.produce import (
     NEWEST_VERSION,
     OLDEST_VERSION,
     Part,
+    ProduceResponses,
     encode_produce,
     newest_version,
 )
-from rotunda.broker.client.producer.sending.produce_responses import ProduceResponses
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -71,7 +71,7 @@ def test_a_response_moves_a_partition_to_the_leader_that_it_names() -> None:
     batch = Mock(topic_partition=place, is_done=False, attempts=0)
     batch.has_reached_delivery_timeout.return_value = False
     accumulator, metadata = Mock(), Mock()
-    responses = ProduceResponses(accumulator, metadata, None, Mock(), retries=9, guarantee_message_order=False)
+    responses = ProduceResponses(accumulator, metadata, None, Mock(), retries=9, guarantees_message_order=False)
     moved = {"index": 1, "error_code": 6, "current_leader": {"leader_id": 2, "leader_epoch": 9}}
     fields = {
         "responses": [{"name": "orders", "partition_responses": [moved]}],

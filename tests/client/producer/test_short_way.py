@@ -14,7 +14,7 @@ from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
 from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.batches.record_layout import headers_bytes
-from rotunda.broker.client.producer.batches.record_queues import AccumulatorConfig
+from rotunda.broker.client.producer.config import ProducerSettings
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.protocol.record_reader import iterate_records
@@ -41,7 +41,7 @@ class Sending:
     def __init__(self) -> None:
         self.clock = SystemClock()
         self.accumulator = RecordAccumulator(
-            AccumulatorConfig(batch_size=4000), BufferPool(1 << 26, self.clock), self.clock
+            ProducerSettings(batch_size=4000), BufferPool(1 << 26, self.clock), self.clock
         )
         self.drained: list[ProducerBatch] = []
         self.short = 0

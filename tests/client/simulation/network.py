@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from rotunda.broker.client.network.channel import ChannelPhase, ChannelState, Endpoint
 from rotunda.broker.client.network.requests import NetworkReceive, NetworkSend
-from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.client.simulation.clock import SimulatedClock
 from tests.client.simulation.cluster import Cluster

@@ -10,18 +10,19 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 from rotunda.broker.client.errors import BufferExhausted, KafkaError
 from rotunda.broker.client.network.addresses import Address, HostAndPort
 from rotunda.broker.client.network.metadata import ProducerMetadata
 from rotunda.broker.client.network.network_client import NetworkClient
-from rotunda.broker.client.network.network_config import NetworkConfig
 from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
 from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
-from rotunda.broker.client.producer.batches.record_queues import AccumulatorConfig
+from rotunda.broker.client.producer.config import ProducerSettings
 from rotunda.broker.client.producer.futures import RecordFuture, RecordMetadata
-from rotunda.broker.client.producer.sending.sender import Sender, SenderConfig
+from rotunda.broker.client.producer.metrics import ProducerMetrics
+from rotunda.broker.client.producer.sending.sender import Sender
 from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
 from rotunda.broker.client.producer.transactions.transaction_state import TransactionalRequestResult
 from rotunda.broker.client.topic_partition import TopicPartition
@@ -59,7 +60,7 @@ class Sent:
 
 @dataclass
 class CountingMetrics:
-    """`SenderMetrics` that counts."""
+    """The producer's metrics, of records and splits alone."""
 
     sent: int = 0
     retried: int = 0
@@ -98,49 +99,22 @@ class Unexpected(logging.Handler):
         self.texts.append(logging.Formatter().format(record))
 
 
-@dataclass
-class RigConfig:
-    """The settings of the producer."""
+@dataclass(frozen=True, kw_only=True)
+class RigConfig(ProducerSettings):
+    """The settings of the producer, with times short enough for a simulated minute."""
 
-    transactional_id: str | None = None
-    is_idempotent: bool = True
-    max_in_flight: int = 5
-    acks: int = -1
-    retries: int = 0x7FFF_FFFF
-    linger_ms: float = 5
+    client_id: str = "simulated"
     batch_size: int = 400
     buffer_memory: int = 100_000
     request_timeout_ms: int = 2000
-    delivery_timeout_ms: float = 8000
-    retry_backoff_ms: float = 20
-    retry_backoff_max_ms: float = 300
-
-
-def network_config_of(config: RigConfig) -> NetworkConfig:
-    """Return the settings of the network client, with times short enough for a simulated minute."""
-    return NetworkConfig(
-        client_id="simulated",
-        max_in_flight_requests_per_connection=config.max_in_flight,
-        request_timeout_ms=config.request_timeout_ms,
-        reconnect_backoff_ms=20,
-        reconnect_backoff_max_ms=200,
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=config.retry_backoff_max_ms,
-        socket_connection_setup_timeout_ms=1000,
-        socket_connection_setup_timeout_max_ms=3000,
-        metadata_max_age_ms=5000,
-    )
-
-
-def accumulator_config_of(config: RigConfig) -> AccumulatorConfig:
-    """Return the settings of the queues."""
-    return AccumulatorConfig(
-        batch_size=config.batch_size,
-        linger_ms=config.linger_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=config.retry_backoff_max_ms,
-        delivery_timeout_ms=config.delivery_timeout_ms,
-    )
+    delivery_timeout_ms: int = 8000
+    retry_backoff_ms: int = 20
+    retry_backoff_max_ms: int = 300
+    reconnect_backoff_ms: int = 20
+    reconnect_backoff_max_ms: int = 200
+    socket_connection_setup_timeout_ms: int = 1000
+    socket_connection_setup_timeout_max_ms: int = 3000
+    metadata_max_age_ms: int = 5000
 
 
 class Rig:
@@ -157,19 +131,18 @@ class Rig:
         self.config = config
         self.clock, self.cluster = shared or (SimulatedClock(), Cluster(cluster, self._later, chance))
         self.network = SimulatedNetwork(self.clock, self.cluster, chance, Weather())
-        network_config = network_config_of(config)
-        self.metadata = ProducerMetadata(network_config, chance, self.clock)
+        self.metadata = ProducerMetadata(config, chance, self.clock)
         self.metadata.bootstrap([HostAndPort(f"broker{node}", 9092) for node in range(self.cluster.config.nodes)])
         self.client = NetworkClient(
-            self.network, self.metadata, network_config, self.clock, chance, lambda host: [Address(2, host)]
+            self.network, self.metadata, config, self.clock, chance, lambda host: [Address(2, host)]
         )
         self.transactions = (
             TransactionManager(config.transactional_id, 60_000, config.retry_backoff_ms, self.client.api_versions)
-            if config.is_idempotent
+            if config.enable_idempotence
             else None
         )
         self.accumulator = RecordAccumulator(
-            accumulator_config_of(config),
+            config,
             BufferPool(config.buffer_memory, self.clock),
             self.clock,
             self.transactions,
@@ -181,14 +154,8 @@ class Rig:
             self.metadata,
             self.accumulator,
             self.transactions,
-            SenderConfig(
-                acks=config.acks,
-                retries=config.retries,
-                request_timeout_ms=config.request_timeout_ms,
-                retry_backoff_ms=config.retry_backoff_ms,
-                guarantee_message_order=config.max_in_flight == 1 and not config.is_idempotent,
-            ),
-            self.metrics,
+            config,
+            cast("ProducerMetrics", self.metrics),
             self.clock,
         )
         self.records: list[Sent] = []

@@ -80,7 +80,7 @@ def test_g21_one_request_a_node_takes_all_of_its_partitions() -> None:
 
 def test_g24_one_request_in_flight_keeps_the_order_without_sequences() -> None:
     """`G24`: a partition is muted between drain and response; a lost batch is sent again before the following ones."""
-    rig = calm_rig(is_idempotent=False, max_in_flight=1, linger_ms=0, batch_size=100)
+    rig = calm_rig(enable_idempotence=False, max_in_flight_requests_per_connection=1, linger_ms=0, batch_size=100)
     rig.cluster.append_errors = 0.3
     rig.run(sending(rig, 200, pause_ms=1))
     check_all_ended(rig)
@@ -138,7 +138,7 @@ def test_g26_what_is_rejected_for_good_fails_at_once(code: ErrorCode, error: typ
 
 def test_g26_retries_are_counted() -> None:
     """`G26`: with two retries the third error is final."""
-    rig = calm_rig(retries=2, is_idempotent=False)
+    rig = calm_rig(retries=2, enable_idempotence=False)
     rig.cluster.outcome = PartResponse(None, None, 0, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
     rig.run(sending(rig, 1))
     assert len(rig.cluster.produced) == 3
@@ -147,7 +147,7 @@ def test_g26_retries_are_counted() -> None:
 
 
 def test_g26_without_acks_a_record_is_done_when_it_is_written() -> None:
-    rig = calm_rig(acks=0, is_idempotent=False)
+    rig = calm_rig(acks="0", enable_idempotence=False)
     rig.run(sending(rig, 5))
     assert [(each.error, each.offset) for each in rig.records] == [(None, -1)] * 5
 

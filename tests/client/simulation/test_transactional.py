@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from rotunda.broker.client.errors import KafkaError
-from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-from rotunda.broker.client.producer.transactions.transaction_state import State, TransactionalRequestResult
+from rotunda.broker.client.producer.transactions.transaction_state import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    State,
+    TransactionalRequestResult,
+)
 from rotunda.broker.client.topic_partition import TopicPartition
 from tests.client.simulation.rig import Rig, Sent, Steps
 from tests.client.simulation.test_idempotent import SEED, STORMS, check_all_ended, random_rig

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from rotunda.broker.client.admin.subscriptions import assigned_partitions
+from rotunda.broker.client.admin.groups import assigned_partitions
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.messages.consumer_protocol import (

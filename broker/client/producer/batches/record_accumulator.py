@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.client.errors import KafkaError, ProducerClosed
 from rotunda.broker.client.network.backoff import ExponentialBackoff
@@ -20,17 +20,19 @@ from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
 from rotunda.broker.client.producer.batches.record_layout import upper_bound_bytes
 from rotunda.broker.client.producer.batches.record_queues import (
     FOREVER_MS,
-    AccumulatorConfig,
     BatchDrain,
     QueuesByTopic,
     ReadyCheckResult,
-    Sequences,
     insert_in_sequence_order,
 )
 from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+
+if TYPE_CHECKING:
+    from rotunda.broker.client.producer.config import ProducerSettings
+    from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
 
 _IMPROVING_STEP: Final = 0.005
 _DETERIORATE_STEP: Final = 0.05
@@ -77,16 +79,17 @@ class RecordAccumulator:
 
     def __init__(
         self,
-        config: AccumulatorConfig,
+        config: ProducerSettings,
         pool: BufferPool,
         clock: Clock,
-        sequences: Sequences | None = None,
+        sequences: TransactionManager | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self.pool = pool
         self.delivery_timeout_ms = config.delivery_timeout_ms
         self.is_closed = False
         self._config = config
+        self._compression = config.compression
         self._sequences = sequences
         self._ratios = CompressionRatios()
         self._clock = clock
@@ -163,8 +166,8 @@ class RecordAccumulator:
         return self._clock.monotonic_ns() / _NS_OF_MS
 
     def _new_batch(self, partition: TopicPartition, granted_bytes: int, now_ms: float) -> ProducerBatch:
-        batch = ProducerBatch(partition, granted_bytes, now_ms, self._config.compression)
-        if self._config.compression.codec:
+        batch = ProducerBatch(partition, granted_bytes, now_ms, self._compression)
+        if self._compression.codec:
             # The limit is the estimated uncompressed size; until compressed, the records use more memory, which is
             # counted.
             packed = BATCH_HEADER_BYTES + self._ratios.room_bytes(partition.topic, granted_bytes - BATCH_HEADER_BYTES)
@@ -196,11 +199,6 @@ class RecordAccumulator:
         finally:
             with self.lock:
                 self._flushes -= 1
-
-    @property
-    def flush_in_progress(self) -> bool:
-        """Whether a flush is in progress."""
-        return self._flushes > 0
 
     def has_incomplete(self) -> bool:
         """Whether a batch is queued or in flight."""
@@ -253,7 +251,7 @@ class RecordAccumulator:
     ) -> Mapping[int, list[ProducerBatch]]:
         """Drain batches for brokers: at most one per partition, up to `max_size` bytes per broker (G20)."""
         drained = self._drain.drain(cluster, nodes, max_size, now_ms)
-        if self._config.compression.codec:
+        if self._compression.codec:
             for batches in drained.values():
                 for batch in batches:
                     self._ratios.update(batch.topic_partition.topic, batch.compression_ratio)

@@ -10,15 +10,19 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.client.errors import IllegalState
 from rotunda.broker.client.network.snapshot import ClusterSnapshot, Node
 from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
-from rotunda.broker.client.producer.batches.producer_batch import Compression, Lane, ProducerBatch
+from rotunda.broker.client.producer.batches.producer_batch import Lane, ProducerBatch
 from rotunda.broker.client.producer.partitioner import BuiltInPartitioner
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
+
+if TYPE_CHECKING:
+    from rotunda.broker.client.producer.config import ProducerSettings
+    from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
 
 #: Sequences wrap around to 0: one is earlier than another if it precedes it by less than half of the range.
 _SEQUENCES: Final = 1 << 31
@@ -154,47 +158,12 @@ def _is_before(sequence: int, other: int) -> bool:
     return 0 < (other - sequence) % _SEQUENCES < _HALF
 
 
-class Sequences(Protocol):
-    """The producer ids, sequences and transactions, as used by the queues; implemented by `TransactionManager`."""
-
-    @property
-    def is_transactional(self) -> bool: ...  # noqa: D102
-    @property
-    def is_completing(self) -> bool: ...  # noqa: D102
-    @property
-    def producer_id_and_epoch(self) -> tuple[int, int]: ...  # noqa: D102
-    def is_send_to_partition_allowed(self, partition: TopicPartition) -> bool: ...  # noqa: D102
-    def has_in_flight_batches(self, partition: TopicPartition) -> bool: ...  # noqa: D102
-    def has_stale_producer_id_and_epoch(self, partition: TopicPartition) -> bool: ...  # noqa: D102
-    def has_acknowledged_batches(self, partition: TopicPartition) -> bool: ...  # noqa: D102
-    def is_sending_again(self, partition: TopicPartition) -> bool: ...  # noqa: D102
-    def has_unresolved_sequence(self, partition: TopicPartition) -> bool: ...  # noqa: D102
-    def first_in_flight_sequence(self, partition: TopicPartition) -> int: ...  # noqa: D102
-    def maybe_update_producer_id_and_epoch(self, partition: TopicPartition) -> None: ...  # noqa: D102
-    def sequence_number(self, partition: TopicPartition) -> int: ...  # noqa: D102
-    def increment_sequence_number(self, partition: TopicPartition, records: int) -> None: ...  # noqa: D102
-    def add_in_flight_batch(self, batch: ProducerBatch) -> None: ...  # noqa: D102
-
-
 class ReadyCheckResult(NamedTuple):
     """The brokers with ready batches, the time until the next check, and topics with an unknown leader."""
 
     ready_nodes: list[Node]
     next_ready_check_delay_ms: float
     unknown_leader_topics: set[str]
-
-
-class AccumulatorConfig(NamedTuple):
-    """The settings by Kafka's names."""
-
-    batch_size: int = 16_384
-    compression: Compression = Compression()
-    linger_ms: float = 5
-    retry_backoff_ms: float = 100
-    retry_backoff_max_ms: float = 1000
-    delivery_timeout_ms: float = 120_000
-    partitioner_adaptive_partitioning_enable: bool = True
-    partitioner_availability_timeout_ms: float = 0
 
 
 class NodeLatency:
@@ -210,7 +179,7 @@ class BatchDrain:
     """Finds ready batches and drains them. The lock of `queues` guards them."""
 
     def __init__(
-        self, config: AccumulatorConfig, queues: QueuesByTopic, pool: BufferPool, sequences: Sequences | None
+        self, config: ProducerSettings, queues: QueuesByTopic, pool: BufferPool, sequences: TransactionManager | None
     ) -> None:
         self.muted: set[TopicPartition] = set()
         self._config = config

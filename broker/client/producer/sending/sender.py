@@ -2,7 +2,7 @@
 
 One thread runs it, or a simulation step by step. Each iteration sends pending requests of the transaction
 manager first; then it drains ready batches for ready nodes, expires old ones, sends requests and polls the network. The
-cost does not depend on the number of records. `produce_responses` handles the results.
+cost does not depend on the number of records. `produce` handles the results.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -28,13 +27,15 @@ from rotunda.broker.client.network.requests import ClientRequest, ClientResponse
 from rotunda.broker.client.network.snapshot import ClusterSnapshot, Node
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
 from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
-from rotunda.broker.client.producer.produce_requests import (
+from rotunda.broker.client.producer.config import ProducerSettings
+from rotunda.broker.client.producer.metrics import ProducerMetrics
+from rotunda.broker.client.producer.sending.produce import (
     OLDEST_VERSION,
     Part,
+    ProduceResponses,
     encode_produce,
     newest_version,
 )
-from rotunda.broker.client.producer.sending.produce_responses import ProduceResponses, SenderMetrics
 from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
 from rotunda.broker.client.producer.transactions.transactional_request import CoordinatorType, TransactionalRequest
 from rotunda.broker.client.topic_partition import TopicPartition
@@ -46,19 +47,6 @@ _LOG = logging.getLogger(__name__)
 _NS_OF_MS: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SenderConfig:
-    """The settings by Kafka's names; times in milliseconds."""
-
-    acks: int = -1
-    retries: int = 0x7FFF_FFFF
-    max_request_size: int = 1_048_576
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: float = 100
-    #: One batch in flight per partition: for producers without sequences and with one request in flight (`G24`).
-    guarantee_message_order: bool = False
-
-
 class Sender:
     """The sender's loop. It closes the client when it ends."""
 
@@ -68,8 +56,8 @@ class Sender:
         metadata: ProducerMetadata,
         accumulator: RecordAccumulator,
         transaction_manager: TransactionManager | None,
-        config: SenderConfig,
-        metrics: SenderMetrics,
+        config: ProducerSettings,
+        metrics: ProducerMetrics,
         clock: Clock,
     ) -> None:
         self._client = client
@@ -87,7 +75,7 @@ class Sender:
             transaction_manager,
             metrics,
             retries=config.retries,
-            guarantee_message_order=config.guarantee_message_order,
+            guarantees_message_order=config.guarantees_message_order,
         )
 
     # Called by any thread.
@@ -298,7 +286,7 @@ class Sender:
         batches = accumulator.drain(snapshot, ready, self._config.max_request_size, now_ms) if ready else {}
         for drained in batches.values():
             self._responses.sent(drained)
-            if self._config.guarantee_message_order:
+            if self._config.guarantees_message_order:
                 for batch in drained:
                     accumulator.mute_partition(batch.topic_partition)
         for node_id, drained in batches.items():
@@ -341,13 +329,13 @@ class Sender:
             build=partial(
                 encode_produce,
                 transactional_id=transactional_id,
-                acks=self._config.acks,
+                acks=self._config.required_acks,
                 timeout_ms=self._config.request_timeout_ms,
                 parts=parts,
             ),
             correlation_id=self._client.next_correlation_id(),
             created_ms=now_ms,
-            expects_response=self._config.acks != 0,
+            expects_response=self._config.required_acks != 0,
             timeout_ms=self._config.request_timeout_ms,
             callback=partial(self._on_response, {batch.topic_partition: batch for batch in batches}, snapshot),
             versions=(OLDEST_VERSION, newest_version(parts, is_v1)),

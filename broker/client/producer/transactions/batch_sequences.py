@@ -8,7 +8,7 @@ in flight from 0 (KIP-360); a transactional one aborts.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.client.errors import (
     ClusterAuthorizationFailed,
@@ -25,7 +25,6 @@ from rotunda.broker.client.errors import (
     error_of,
 )
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
-from rotunda.broker.client.producer.produce_requests import Outcome
 from rotunda.broker.client.producer.transactions.transaction_state import (
     NO_PRODUCER_ID,
     ProducerIdAndEpoch,
@@ -34,6 +33,9 @@ from rotunda.broker.client.producer.transactions.transaction_state import (
 )
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from rotunda.broker.client.producer.sending.produce import Outcome
 
 NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1

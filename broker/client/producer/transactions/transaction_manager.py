@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rotunda.broker.client.errors import IllegalState, KafkaError, ProducerClosed
-from rotunda.broker.client.network.api_versions import ApiVersions
-from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from rotunda.broker.client.network.requests import ApiVersions
 from rotunda.broker.client.producer.transactions.transaction_requests import (
     AddOffsets,
     AddPartitions,
@@ -24,6 +23,8 @@ from rotunda.broker.client.producer.transactions.transaction_requests import (
 )
 from rotunda.broker.client.producer.transactions.transaction_state import (
     NO_PRODUCER_ID,
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
     State,
     TransactionalRequestResult,
 )

@@ -19,8 +19,9 @@ from rotunda.broker.client.errors import (
     error_of,
 )
 from rotunda.broker.client.network.snapshot import Node
-from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from rotunda.broker.client.producer.transactions.transaction_state import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
     ProducerIdAndEpoch,
     State,
     TransactionalRequestResult,

@@ -15,8 +15,7 @@ from itertools import count
 from typing import Any, ClassVar, Final
 
 from rotunda.broker.client.errors import KafkaError, ProducerFenced, error_of
-from rotunda.broker.client.network.api_versions import ApiVersions
-from rotunda.broker.client.network.requests import Buffer, ClientResponse, codec_request
+from rotunda.broker.client.network.requests import ApiVersions, Buffer, ClientResponse, codec_request
 from rotunda.broker.client.network.snapshot import Node
 from rotunda.broker.client.producer.transactions.batch_sequences import BatchSequences
 from rotunda.broker.client.producer.transactions.transaction_state import (
