@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rotunda.broker.cli.main import main
-from rotunda.broker.client.admin import lag
+from rotunda.broker.client.consumer import lag
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode

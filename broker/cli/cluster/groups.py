@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rotunda.broker.cli.cluster.cluster_client import connected, local
 from rotunda.broker.cli.metrics_reader import attached, reading_with_groups
-from rotunda.broker.client.admin import groups, lag
+from rotunda.broker.client.admin import groups
+from rotunda.broker.client.consumer import lag
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import ApiError, RotundaError
 from rotunda.broker.protocol.error_codes import ErrorCode, name_of, text_of
@@ -20,7 +21,7 @@ from rotunda.shm.segment import SegmentError
 
 if TYPE_CHECKING:
     from rotunda.broker.client.admin.groups import Group, Member
-    from rotunda.broker.client.admin.lag import PartitionLag
+    from rotunda.broker.client.consumer.lag import PartitionLag
     from rotunda.broker.client.network.blocking_client import BlockingClient
     from rotunda.broker.client.network.snapshot import Node
     from rotunda.broker.client.topic_partition import TopicPartition

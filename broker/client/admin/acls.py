@@ -35,20 +35,20 @@ def create(client: BlockingClient, acls: Sequence[Acl]) -> None:
 
 def describe(client: BlockingClient, wanted: AclFilter) -> list[Acl]:
     """Return the ACLs that match a filter, in order. Raises ApiError."""
-    answer = client.request(ApiKey.DESCRIBE_ACLS, _fields(wanted), _VERSION)
-    check(answer)
+    response = client.request(ApiKey.DESCRIBE_ACLS, _fields(wanted), _VERSION)
+    check(response)
     return sorted(
         Acl(each.resource_type, each.resource_name, each.pattern_type, *_said(acl))
-        for each in answer.resources
+        for each in response.resources
         for acl in each.acls
     )
 
 
 def delete(client: BlockingClient, filters: Sequence[AclFilter]) -> list[Acl]:
     """Delete the ACLs that match any filter; return them in order. Raises ApiError."""
-    answer = client.request(ApiKey.DELETE_ACLS, {"filters": [_fields(each) for each in filters]}, _VERSION)
+    response = client.request(ApiKey.DELETE_ACLS, {"filters": [_fields(each) for each in filters]}, _VERSION)
     deleted = set()
-    for result in answer.filter_results:
+    for result in response.filter_results:
         check(result)
         for acl in result.matching_acls:
             check(acl)

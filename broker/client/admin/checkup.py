@@ -106,14 +106,14 @@ def _speaks_plain(host: str, port: int, timeout_s: float) -> str | None:
     try:
         with socket.create_connection((host, port), timeout_s) as connection:
             connection.sendall(_API_VERSIONS)
-            answer = connection.recv(_ANSWER.size, socket.MSG_WAITALL)
+            response = connection.recv(_ANSWER.size, socket.MSG_WAITALL)
     except OSError:
         return None
-    if answer.startswith(b"HTTP"):
+    if response.startswith(b"HTTP"):
         return HTTP
-    if len(answer) < _ANSWER.size:
+    if len(response) < _ANSWER.size:
         return None
-    size, correlation_id = _ANSWER.unpack(answer)
+    size, correlation_id = _ANSWER.unpack(response)
     return KAFKA if correlation_id == 1 and 0 < size <= _LARGEST_ANSWER else None
 
 
@@ -321,17 +321,17 @@ class Checkup:
 
     def _authentication(self, client: BlockingClient) -> Finding:
         mechanism, whose = self._access.mechanism, self._access.user or "the token"
-        answer = client.request(ApiKey.SASL_HANDSHAKE, {"mechanism": mechanism}, 1, 1)
-        code = int(answer.error_code)
+        response = client.request(ApiKey.SASL_HANDSHAKE, {"mechanism": mechanism}, 1, 1)
+        code = int(response.error_code)
         if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            offered = ", ".join(answer.mechanisms)
+            offered = ", ".join(response.mechanisms)
             text = f"{mechanism} is not offered: set sasl.mechanism to one of {offered}, or sasl.enabled.mechanisms"
             return Finding(FAIL, "mechanism", text)
         if code == ErrorCode.ILLEGAL_SASL_STATE:
             plain = _without_sasl(self._access).protocol
             return Finding(FAIL, "mechanism", f"the port has no authentication: set security.protocol={plain}")
         try:
-            check(answer)
+            check(response)
             _exchange_tokens(client, self._access)
         except ApiError as error:
             said = error.message or name_of(error.code)
@@ -365,9 +365,9 @@ class Checkup:
         """Compare the clocks by the controller's last caught-up timestamp, which is its current time."""
         try:
             topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-            answer = client.request(ApiKey.DESCRIBE_QUORUM, {"topics": topics}, 1, 1)
-            check(answer)
-            partition = answer.topics[0].partitions[0]
+            response = client.request(ApiKey.DESCRIBE_QUORUM, {"topics": topics}, 1, 1)
+            check(response)
+            partition = response.topics[0].partitions[0]
             told_ms = max(int(each.last_caught_up_timestamp) for each in partition.current_voters)
         except (ApiError, RotundaError, AttributeError, IndexError, ValueError):
             return Finding(UNKNOWN, "clock", "unknown: needs DESCRIBE on the cluster")
@@ -447,8 +447,8 @@ class Checkup:
         """
         try:
             with self._client(address, access) as client:
-                answer = client.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "?"}, 1, 1)
-                return [str(each) for each in answer.mechanisms]
+                response = client.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "?"}, 1, 1)
+                return [str(each) for each in response.mechanisms]
         except (RotundaError, OSError):
             return None
 
@@ -458,10 +458,10 @@ def _exchange_tokens(client: BlockingClient, access: Access) -> None:
     steps = exchange(access.mechanism, access.user, access.password, access.token)
     message = next(steps)
     while True:
-        answer = client.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message}, 1, 1)
-        check(answer)
+        response = client.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message}, 1, 1)
+        check(response)
         try:
-            message = steps.send(bytes(answer.auth_bytes))
+            message = steps.send(bytes(response.auth_bytes))
         except StopIteration:
             return
 

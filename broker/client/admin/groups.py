@@ -133,8 +133,8 @@ def list_groups(client: BlockingClient, states: Iterable[str] = (), kinds: Itera
     oldest = _TYPES_FROM if kinds else _STATES_FROM if states else 0
     version = client.highest_version(ApiKey.LIST_GROUPS, _LIST_VERSION, oldest)
     fields = {"states_filter": states, "types_filter": kinds}
-    answer = client.request(ApiKey.LIST_GROUPS, fields, version, version)
-    check(answer)
+    response = client.request(ApiKey.LIST_GROUPS, fields, version, version)
+    check(response)
     return sorted(
         ListedGroup(
             str(each.group_id),
@@ -142,21 +142,21 @@ def list_groups(client: BlockingClient, states: Iterable[str] = (), kinds: Itera
             str(each.group_state) if version >= _STATES_FROM else None,
             str(each.protocol_type),
         )
-        for each in answer.groups
+        for each in response.groups
     )
 
 
 def describe(client: BlockingClient, name: str) -> Group:
     """Return a group of any kind. Raises ApiError: GROUP_ID_NOT_FOUND if it does not exist."""
     if client.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
-        answer = client.request(ApiKey.CONSUMER_GROUP_DESCRIBE, {"group_ids": [name]}, _CONSUMER_DESCRIBE_VERSION)
-        found = answer.groups[0]
+        response = client.request(ApiKey.CONSUMER_GROUP_DESCRIBE, {"group_ids": [name]}, _CONSUMER_DESCRIBE_VERSION)
+        found = response.groups[0]
         if int(found.error_code) != ErrorCode.GROUP_ID_NOT_FOUND:
             check(found)
             return _assigned_group(found, CONSUMER)
     if client.serves(ApiKey.SHARE_GROUP_DESCRIBE):
-        answer = client.request(ApiKey.SHARE_GROUP_DESCRIBE, {"group_ids": [name]}, _SHARE_DESCRIBE_VERSION)
-        found = answer.groups[0]
+        response = client.request(ApiKey.SHARE_GROUP_DESCRIBE, {"group_ids": [name]}, _SHARE_DESCRIBE_VERSION)
+        found = response.groups[0]
         if int(found.error_code) not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             check(found)
             return _assigned_group(found, SHARE)
@@ -232,10 +232,10 @@ def delete(client: BlockingClient, name: str) -> None:
 def committed(client: BlockingClient, name: str) -> dict[TopicPartition, Committed]:
     """Return all committed offsets of a group; those of a transaction only after its commit. Raises ApiError."""
     wanted = {"group_id": name, "member_id": None, "member_epoch": _NOT_A_MEMBER, "topics": None}
-    answer = client.request(
+    response = client.request(
         ApiKey.OFFSET_FETCH, {"groups": [wanted], "require_stable": False}, _FETCH_VERSION, _FETCH_FROM
     )
-    group = answer.groups[0]
+    group = response.groups[0]
     if int(group.error_code) == ErrorCode.GROUP_ID_NOT_FOUND:
         return {}
     check(group)
@@ -271,9 +271,9 @@ def commit(client: BlockingClient, name: str, offsets: Mapping[TopicPartition, i
     """Set offsets of a group without members; return each partition's error code, 0 for success."""
     topics = commit_fields(offsets)
     fields = {"group_id": name, "generation_id_or_member_epoch": _NOT_A_MEMBER, "member_id": "", "topics": topics}
-    answer = client.request(ApiKey.OFFSET_COMMIT, fields, _COMMIT_VERSION, _COMMIT_FROM)
+    response = client.request(ApiKey.OFFSET_COMMIT, fields, _COMMIT_VERSION, _COMMIT_FROM)
     return {
         TopicPartition(str(topic.name), int(each.partition_index)): int(each.error_code)
-        for topic in answer.topics
+        for topic in response.topics
         for each in topic.partitions
     }

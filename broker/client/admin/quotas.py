@@ -32,14 +32,14 @@ def describe(client: BlockingClient, entity: Entity | None = None) -> list[Entit
         for kind, name in (entity or {}).items()
     ]
     fields = {"components": components, "strict": entity is not None}
-    answer = client.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, fields, _VERSION)
-    check(answer)
+    response = client.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, fields, _VERSION)
+    check(response)
     return [
         EntityQuotas(
             {part.entity_type: part.entity_name for part in entry.entity},
             {value.key: value.value for value in entry.values},
         )
-        for entry in answer.entries or ()
+        for entry in response.entries or ()
     ]
 
 
@@ -49,6 +49,6 @@ def alter(client: BlockingClient, entity: Entity, changes: Sequence[tuple[str, f
         "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
         "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in changes],
     }
-    answer = client.request(ApiKey.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False}, _VERSION)
-    for outcome in answer.entries:
+    response = client.request(ApiKey.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False}, _VERSION)
+    for outcome in response.entries:
         check(outcome)

@@ -66,8 +66,8 @@ def create(
         "replication_factor": replication_factor,
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }
-    answer = client.request(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout_ms": 30_000}, _CREATE_VERSION)
-    check(answer.topics[0])
+    response = client.request(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout_ms": 30_000}, _CREATE_VERSION)
+    check(response.topics[0])
 
 
 def delete(client: BlockingClient, *names: str) -> None:

@@ -24,10 +24,10 @@ Users = Mapping[str, Mapping[str, int]]
 def describe(client: BlockingClient, names: Iterable[str] | None = None) -> Users:
     """Return these users if they exist, or all. Raises ApiError."""
     users = None if names is None else [{"name": name} for name in names]
-    answer = client.request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": users}, 0)
-    check(answer)
+    response = client.request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": users}, 0)
+    check(response)
     found: dict[str, Mapping[str, int]] = {}
-    for each in answer.results:
+    for each in response.results:
         if int(each.error_code) == _NOT_FOUND:
             continue
         check(each)
@@ -56,7 +56,7 @@ def delete(client: BlockingClient, user: str, mechanisms: Iterable[str]) -> None
 
 
 def _alter(client: BlockingClient, fields: Mapping[str, object]) -> None:
-    answer = client.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, fields, 0)
-    for result in answer.results:
+    response = client.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, fields, 0)
+    for result in response.results:
         if int(result.error_code):
             raise ApiError(int(result.error_code), result.error_message)

@@ -194,9 +194,11 @@ class Fetcher:
             for leader_id, partitions in by_leader.items():
                 positions = {each: self.positions[each] for each in partitions}
                 limits = FetchLimits(max_wait_ms // len(by_leader), 1, self._within.response_bytes, _PARTITION_BYTES)
-                answer = fetch(self._client, positions, limits, read_committed=self._read_committed, node_id=leader_id)
-                yield from self._take(leader_id, answer)
-                self._finish_what_is_empty(partitions[0], answer)
+                response = fetch(
+                    self._client, positions, limits, read_committed=self._read_committed, node_id=leader_id
+                )
+                yield from self._take(leader_id, response)
+                self._finish_what_is_empty(partitions[0], response)
             self._failing_since_ns = None
         except ConnectionFailed as failure:
             self._look_again(failure)
@@ -217,8 +219,8 @@ class Fetcher:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}-{partition.partition} was deleted")
         return leader_id
 
-    def _take(self, leader_id: int, answer: Any) -> Iterator[Fetched]:
-        for topic in answer.responses:
+    def _take(self, leader_id: int, response: Any) -> Iterator[Fetched]:
+        for topic in response.responses:
             for each in topic.partitions:
                 partition = TopicPartition(str(topic.topic), int(each.partition_index))
                 code = int(each.error_code)
@@ -229,9 +231,9 @@ class Fetcher:
                 else:
                     yield from self._records(partition, leader_id, each)
 
-    def _records(self, partition: TopicPartition, leader_id: int, answer: Any) -> Iterator[Fetched]:
-        aborted = AbortedTransactions(answer.aborted_transactions or () if self._read_committed else ())
-        for header, batch in whole_batches(memoryview(answer.records or b"")):
+    def _records(self, partition: TopicPartition, leader_id: int, response: Any) -> Iterator[Fetched]:
+        aborted = AbortedTransactions(response.aborted_transactions or () if self._read_committed else ())
+        for header, batch in whole_batches(memoryview(response.records or b"")):
             if partition not in self.positions:
                 return
             if header.last_offset < self.positions[partition]:
@@ -267,9 +269,9 @@ class Fetcher:
         if end is not None and self.positions[partition] >= end:
             self._finish(partition, end)
 
-    def _finish_what_is_empty(self, partition: TopicPartition, answer: Any) -> None:
+    def _finish_what_is_empty(self, partition: TopicPartition, response: Any) -> None:
         """Finish the first requested partition if no batches remain up to its end: compaction may remove them."""
-        for topic in answer.responses:
+        for topic in response.responses:
             for each in topic.partitions:
                 named = TopicPartition(str(topic.topic), int(each.partition_index))
                 if named != partition or named not in self.positions or named not in self.ends:

@@ -141,10 +141,10 @@ class GroupMember:
         def fetch() -> dict[TopicPartition, int]:
             topics = [{"name": topic, "partition_indexes": each} for topic, each in by_topic(partitions).items()]
             fields = {"group_id": self._group, "topics": topics, "require_stable": True}
-            answer = self._ask(ApiKey.OFFSET_FETCH, _FETCH_VERSION, fields, _FETCH_FROM)
-            check(answer)
+            response = self._ask(ApiKey.OFFSET_FETCH, _FETCH_VERSION, fields, _FETCH_FROM)
+            check(response)
             found = {}
-            for topic in answer.topics:
+            for topic in response.topics:
                 for each in topic.partitions:
                     check(each)
                     if int(each.committed_offset) >= 0:
@@ -195,22 +195,22 @@ class GroupMember:
             "protocol_type": "consumer",
             "protocols": [{"name": ASSIGNOR, "metadata": self._metadata}],
         }
-        answer = self._ask(ApiKey.JOIN_GROUP, 5, fields)
-        if int(answer.error_code) == ErrorCode.MEMBER_ID_REQUIRED:
-            self._member_id = str(answer.member_id)
-            answer = self._ask(ApiKey.JOIN_GROUP, 5, {**fields, "member_id": self._member_id})
-        check(answer)
-        self._member_id, self._generation = str(answer.member_id), int(answer.generation_id)
-        return answer
+        response = self._ask(ApiKey.JOIN_GROUP, 5, fields)
+        if int(response.error_code) == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = str(response.member_id)
+            response = self._ask(ApiKey.JOIN_GROUP, 5, {**fields, "member_id": self._member_id})
+        check(response)
+        self._member_id, self._generation = str(response.member_id), int(response.generation_id)
+        return response
 
     def _synced(self, joined: Any) -> tuple[TopicPartition, ...]:
         given = self._assignments(joined) if joined.leader == self._member_id else {}
         parts = [
             {"member_id": member, "assignment": encode_assignment(0, by_topic(own))} for member, own in given.items()
         ]
-        answer = self._ask(ApiKey.SYNC_GROUP, 3, {**self._identity(), "assignments": parts})
-        check(answer)
-        own = assigned_partitions(bytes(answer.assignment))
+        response = self._ask(ApiKey.SYNC_GROUP, 3, {**self._identity(), "assignments": parts})
+        check(response)
+        own = assigned_partitions(bytes(response.assignment))
         if own is None:
             raise RotundaError(f"group {self._group}: invalid assignment from its leader")
         # The assignment may contain topics that are new to this member.

@@ -1,8 +1,9 @@
 """Sends requests to the brokers of a cluster and returns their responses; connects and disconnects as needed.
 
 Runs on the I/O thread, which calls `poll` in a loop; other threads call `wakeup` and `initiate_close` only. Kafka's
-NetworkClient (`G22`, `G23`, `G28`-`G34`). Requests in flight when a connection ends are returned as disconnected, in
-the order in which they were sent; the caller decides about retries.
+NetworkClient (`G22`, `G23`, `G28`-`G34`) and DefaultMetadataUpdater (`G08`, `G09`; KIP-899, KIP-1102). Requests in
+flight when a connection ends are returned as disconnected, in the order in which they were sent; the caller decides
+about retries.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import math
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from rotunda.broker.client.errors import IllegalState, UnsupportedVersion
+from rotunda.broker.client.errors import AuthenticationFailed, IllegalState, KafkaError, UnsupportedVersion
 from rotunda.broker.client.network.addresses import Resolve, resolve
 from rotunda.broker.client.network.channel import ChannelPhase, ChannelState, Endpoint, Selectable
 from rotunda.broker.client.network.connection_states import ClusterConnectionStates
-from rotunda.broker.client.network.metadata import MetadataUpdater
+from rotunda.broker.client.network.network_config import REBOOTSTRAP
 from rotunda.broker.client.network.requests import (
     CLIENT_VERSIONS,
     ApiVersions,
@@ -39,11 +40,14 @@ from rotunda.broker.client.network.sasl_authenticator import FIRST_RESERVED_CORR
 from rotunda.broker.client.network.snapshot import metadata_response
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rotunda.broker.client.network.metadata import Metadata
     from rotunda.broker.client.network.network_config import NetworkConfig
-    from rotunda.broker.client.network.snapshot import Node
+    from rotunda.broker.client.network.snapshot import MetadataResponse, Node
     from rotunda.broker.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -223,7 +227,7 @@ class NetworkClient:
             self._selector.close()
             self._metadata.close()
 
-    # Interface for the metadata updater.
+    # Called by the metadata updater.
 
     def is_any_node_connecting(self) -> bool:
         """Whether a connection to any known broker is being established."""
@@ -328,14 +332,14 @@ class NetworkClient:
             self._handle_api_versions(responses, oldest, body, now_ms)
 
     def _handle_api_versions(
-        self, responses: list[ClientResponse], fetched: InFlightRequest, answer: Any, now_ms: float
+        self, responses: list[ClientResponse], fetched: InFlightRequest, response: Any, now_ms: float
     ) -> None:
-        node_id, code = fetched.request.node_id, int(answer.error_code)
+        node_id, code = fetched.request.node_id, int(response.error_code)
         if code == 0:
-            self.api_versions.update(node_id, node_api_versions(answer))
+            self.api_versions.update(node_id, node_api_versions(response))
             self._states.ready(node_id)
         elif code == UnsupportedVersion.code and fetched.version > 0:
-            self._api_versions_to_fetch[node_id] = version_to_try_next(answer)
+            self._api_versions_to_fetch[node_id] = version_to_try_next(response)
         else:
             logger.warning("node %s returned error %s to ApiVersions, disconnecting", node_id, code)
             self._selector.close_channel(node_id)
@@ -417,3 +421,108 @@ class NetworkClient:
 
     def _now_ms(self) -> float:
         return self._clock.monotonic_ns() / _NANOSECONDS
+
+
+class MetadataUpdater:
+    """Sends metadata requests, one at a time."""
+
+    def __init__(self, metadata: Metadata, client: NetworkClient, config: NetworkConfig) -> None:
+        self._metadata = metadata
+        self._client = client
+        self._request_timeout_ms = config.request_timeout_ms
+        self._reconnect_backoff_ms = config.reconnect_backoff_ms
+        self._rebootstraps = config.metadata_recovery_strategy == REBOOTSTRAP
+        self._trigger_ms = config.metadata_recovery_rebootstrap_trigger_ms
+        #: Request version of the request in progress, and whether it is partial.
+        self._in_progress: tuple[int, bool] | None = None
+        #: Time of the first request without a successful response; None if there is none.
+        self._asking_since_ms: float | None = None
+
+    def nodes(self) -> Iterable[Node]:
+        """Return the known brokers."""
+        return self._metadata.fetch().nodes.values()
+
+    def is_update_due(self, now_ms: float) -> bool:
+        """Whether a metadata request must be sent before any other."""
+        return self._in_progress is None and self._metadata.time_to_next_update_ms(now_ms) <= 0
+
+    def maybe_update(self, now_ms: float) -> float:
+        """Send a request if one is due; return the time until the next check, in milliseconds."""
+        in_progress = self._request_timeout_ms if self._in_progress is not None else 0.0
+        wait_ms = max(self._metadata.time_to_next_update_ms(now_ms), in_progress)
+        if wait_ms > 0:
+            return wait_ms
+        if self._asking_since_ms is None:
+            self._asking_since_ms = now_ms
+        node = self._client.least_loaded_node(now_ms)
+        if node is None and self._rebootstraps and not self._client.is_any_node_ready(now_ms):
+            self.rebootstrap(now_ms)
+            node = self._client.least_loaded_node(now_ms)
+        if node is None:
+            logger.debug("no metadata request: no broker is reachable")
+            return self._reconnect_backoff_ms
+        return self._ask(node, now_ms)
+
+    def needs_rebootstrap(self, now_ms: float) -> bool:
+        """Whether requests failed for too long, or a broker requested a rebootstrap."""
+        since = self._asking_since_ms
+        return self._rebootstraps and since is not None and now_ms - since > self._trigger_ms
+
+    def rebootstrap(self, now_ms: float) -> None:
+        """Restart from `bootstrap.servers`."""
+        self._metadata.rebootstrap()
+        self._asking_since_ms = now_ms
+
+    def handle_disconnection(self, node_id: int, now_ms: float, error: AuthenticationFailed | None) -> None:
+        """Request an update because a connection ended; `error` if the broker rejected this client."""
+        snapshot = self._metadata.fetch()
+        if snapshot.is_bootstrap and node_id in snapshot.nodes:
+            logger.warning("Bootstrap broker %s disconnected", snapshot.nodes[node_id])
+        if self.is_update_due(now_ms):
+            self.handle_failure(now_ms, None)
+        if error is not None:
+            self._metadata.fatal_error(error)
+        self._metadata.request_update()
+
+    def handle_failure(self, now_ms: float, error: KafkaError | None) -> None:
+        """Record a failed request."""
+        if error is not None:
+            self._metadata.fatal_error(error)
+        self._metadata.failed_update(now_ms)
+        self._in_progress = None
+
+    def handle_response(self, response: MetadataResponse, now_ms: float) -> None:
+        """Handle a response; one without brokers counts as a failure."""
+        if response.error == ErrorCode.REBOOTSTRAP_REQUIRED and self._rebootstraps:
+            logger.info("the broker requests a rebootstrap")
+            self._asking_since_ms = -math.inf
+            self._metadata.failed_update(now_ms)
+        elif not response.nodes:
+            self._metadata.failed_update(now_ms)
+        elif self._in_progress is not None:
+            if response.errors():
+                logger.warning("Metadata has errors for topics: %s", _named(response.errors()))
+            request_version, is_partial = self._in_progress
+            self._metadata.update(request_version, response, is_partial, now_ms)
+            self._asking_since_ms = None
+        self._in_progress = None
+
+    def _ask(self, node: Node, now_ms: float) -> float:
+        client = self._client
+        if client.can_send_request(node.id, now_ms):
+            request = self._metadata.new_request(now_ms)
+            self._in_progress = request.request_version, request.is_partial
+            client.send_metadata_request(node.id, request.build, now_ms)
+            return self._request_timeout_ms
+        if client.is_any_node_connecting():
+            # Its state will change, which triggers the next check.
+            return self._reconnect_backoff_ms
+        if client.can_connect(node.id, now_ms):
+            client.initiate_connect(node, now_ms)
+            return self._reconnect_backoff_ms
+        return math.inf
+
+
+def _named(errors: dict[str, int]) -> str:
+    names = {int(code): code.name for code in ErrorCode}
+    return ", ".join(f"{topic}: {names.get(code, code)}" for topic, code in errors.items())

@@ -376,19 +376,19 @@ def decode_api_versions(sent_version: int, buffer: Buffer, offset: int, end: int
     return decode_body(ApiKey.API_VERSIONS, 0 if refused else sent_version, buffer, offset, end)
 
 
-def node_api_versions(answer: Any) -> NodeApiVersions:
+def node_api_versions(response: Any) -> NodeApiVersions:
     """Convert an ApiVersions response."""
-    features: Sequence[Any] = answer.finalized_features
+    features: Sequence[Any] = response.finalized_features
     return NodeApiVersions(
-        ranges={int(each.api_key): (int(each.min_version), int(each.max_version)) for each in answer.api_keys},
+        ranges={int(each.api_key): (int(each.min_version), int(each.max_version)) for each in response.api_keys},
         finalized_features={each.name: int(each.max_version_level) for each in features},
-        finalized_features_epoch=int(answer.finalized_features_epoch),
+        finalized_features_epoch=int(response.finalized_features_epoch),
     )
 
 
-def version_to_try_next(answer: Any) -> int:
+def version_to_try_next(response: Any) -> int:
     """Return the ApiVersions version to retry with after error 35: the broker's highest, or 0 if it lists none."""
-    served = (int(each.max_version) for each in answer.api_keys if int(each.api_key) == ApiKey.API_VERSIONS)
+    served = (int(each.max_version) for each in response.api_keys if int(each.api_key) == ApiKey.API_VERSIONS)
     return min(next(served, 0), CLIENT_VERSIONS[ApiKey.API_VERSIONS][1])
 
 

@@ -91,11 +91,11 @@ class SaslAuthenticator:
         try:
             if response_header_version(awaited.api_key, awaited.version) > 0:
                 offset = skip_tagged_fields(buffer, offset, end)
-            answer = awaited.decode(awaited.version, buffer, offset, end)
+            response = awaited.decode(awaited.version, buffer, offset, end)
         except MALFORMED as failure:
             raise InvalidReceive(f"malformed response: {failure}") from failure
         try:
-            return self._sent(self._conversation.send(answer))
+            return self._sent(self._conversation.send(response))
         except StopIteration as ended:
             self.is_complete, self._awaited = True, None
             self.session_ms = ended.value
@@ -112,23 +112,23 @@ class SaslAuthenticator:
     def _converse(self, access: Access) -> Conversation:
         if self.versions is None:
             self.versions = yield from _ask_versions()
-        answer = yield self._request(ApiKey.SASL_HANDSHAKE, {"mechanism": access.mechanism})
-        code = int(answer.error_code)
+        response = yield self._request(ApiKey.SASL_HANDSHAKE, {"mechanism": access.mechanism})
+        code = int(response.error_code)
         if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             raise UnsupportedSaslMechanism(
                 f"Client SASL mechanism '{access.mechanism}' not enabled in the server, "
-                f"enabled mechanisms are {', '.join(answer.mechanisms)}"
+                f"enabled mechanisms are {', '.join(response.mechanisms)}"
             )
         _check(code, None)
         session_ms = 0.0
         steps = exchange(access.mechanism, access.user, access.password, access.current_token())
         message = next(steps)
         while True:
-            answer = yield self._request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message})
-            _check(int(answer.error_code), answer.error_message)
-            session_ms = float(answer.session_lifetime_ms) or session_ms
+            response = yield self._request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message})
+            _check(int(response.error_code), response.error_message)
+            session_ms = float(response.session_lifetime_ms) or session_ms
             try:
-                message = steps.send(bytes(answer.auth_bytes))
+                message = steps.send(bytes(response.auth_bytes))
             except StopIteration:
                 return session_ms
 
@@ -147,12 +147,12 @@ def renewal_ms(session_ms: float, chance: random.Random) -> float:
 
 def _ask_versions() -> Generator[SaslRequest, Any, NodeApiVersions]:
     _, version = CLIENT_VERSIONS[ApiKey.API_VERSIONS]
-    answer = yield SaslRequest(ApiKey.API_VERSIONS, version, api_versions_request(), decode_api_versions)
-    if int(answer.error_code) == ErrorCode.UNSUPPORTED_VERSION:
-        version = version_to_try_next(answer)
-        answer = yield SaslRequest(ApiKey.API_VERSIONS, version, api_versions_request(), decode_api_versions)
-    _check(int(answer.error_code), None)
-    return node_api_versions(answer)
+    response = yield SaslRequest(ApiKey.API_VERSIONS, version, api_versions_request(), decode_api_versions)
+    if int(response.error_code) == ErrorCode.UNSUPPORTED_VERSION:
+        version = version_to_try_next(response)
+        response = yield SaslRequest(ApiKey.API_VERSIONS, version, api_versions_request(), decode_api_versions)
+    _check(int(response.error_code), None)
+    return node_api_versions(response)
 
 
 def _check(code: int, message: str | None) -> None:

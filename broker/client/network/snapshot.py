@@ -166,41 +166,42 @@ def metadata_request(topics: Iterable[str]) -> Build:
     return codec_request(ApiKey.METADATA, metadata_fields(topics, allow_auto_topic_creation=True))
 
 
-def metadata_response(answer: Any, version: int) -> MetadataResponse:
+def metadata_response(response: Any, version: int) -> MetadataResponse:
     """Convert a compiled message."""
-    controller_id = answer.controller_id
+    controller_id = response.controller_id
     return MetadataResponse(
         nodes={
-            int(each.node_id): Node(int(each.node_id), each.host, int(each.port), each.rack) for each in answer.brokers
+            int(each.node_id): Node(int(each.node_id), each.host, int(each.port), each.rack)
+            for each in response.brokers
         },
-        topics=tuple(_topic(each) for each in answer.topics),
-        cluster_id=answer.cluster_id,
+        topics=tuple(_topic(each) for each in response.topics),
+        cluster_id=response.cluster_id,
         controller_id=controller_id if controller_id >= 0 else None,
         has_reliable_leader_epochs=version >= _RELIABLE_EPOCHS_FROM,
-        error=answer.error_code,
+        error=response.error_code,
     )
 
 
-def _topic(answer: Any) -> TopicMetadata:
-    name = answer.name or ""
+def _topic(response: Any) -> TopicMetadata:
+    name = response.name or ""
     return TopicMetadata(
         name=name,
-        error=int(answer.error_code),
-        topic_id=UUID(bytes=answer.topic_id) if any(answer.topic_id) else None,
-        is_internal=bool(answer.is_internal),
-        partitions=tuple(_partition(name, each) for each in answer.partitions),
+        error=int(response.error_code),
+        topic_id=UUID(bytes=response.topic_id) if any(response.topic_id) else None,
+        is_internal=bool(response.is_internal),
+        partitions=tuple(_partition(name, each) for each in response.partitions),
     )
 
 
-def _partition(topic: str, answer: Any) -> PartitionMetadata:
-    leader, epoch = int(answer.leader_id), answer.leader_epoch
+def _partition(topic: str, response: Any) -> PartitionMetadata:
+    leader, epoch = int(response.leader_id), response.leader_epoch
     return PartitionMetadata(
         topic=topic,
-        partition=int(answer.partition_index),
-        error=int(answer.error_code),
+        partition=int(response.partition_index),
+        error=int(response.error_code),
         leader_id=leader if leader >= 0 else None,
         leader_epoch=epoch if epoch >= 0 else None,
-        replicas=tuple(map(int, answer.replica_nodes)),
-        isr=tuple(map(int, answer.isr_nodes)),
-        offline=tuple(map(int, answer.offline_replicas)),
+        replicas=tuple(map(int, response.replica_nodes)),
+        isr=tuple(map(int, response.isr_nodes)),
+        offline=tuple(map(int, response.offline_replicas)),
     )

@@ -11,11 +11,10 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rotunda.broker.client.access import PLAIN_TEXT, Access, access_of
 from rotunda.broker.client.network.network_config import NetworkConfig
-from rotunda.broker.client.producer.batches.producer_batch import Compression
 from rotunda.broker.config.keys import MAX_INT, Key, Kind, did_you_mean, keys_of, setting
 from rotunda.broker.config.settings.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
 from rotunda.broker.errors import ConfigError, UsageError
@@ -53,6 +52,13 @@ _numbers = count(1)
 
 def _non_empty(value: str) -> str | None:
     return None if value else "String must be non-empty"
+
+
+class Compression(NamedTuple):
+    """A codec number, and its level; None for the codec's default."""
+
+    codec: int = 0
+    level: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

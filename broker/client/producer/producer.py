@@ -33,7 +33,6 @@ from rotunda.broker.client.network.network_client import NetworkClient
 from rotunda.broker.client.network.selector import Selector
 from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
 from rotunda.broker.client.producer.batches.producer_batch import NOT_OPEN, TimedValue
-from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.batches.record_layout import (
     Headers,
     check_topic,
@@ -47,6 +46,7 @@ from rotunda.broker.client.producer.futures import DeliveryCallback, FailedFutur
 from rotunda.broker.client.producer.interceptors import ProducerInterceptors, ProducerRecord
 from rotunda.broker.client.producer.metrics import ProducerMetrics
 from rotunda.broker.client.producer.partitioner import Partitioner, RoundRobinPartitioner, partition_for_key
+from rotunda.broker.client.producer.sending.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.sending.sender import Sender
 from rotunda.broker.client.producer.serializers import load, serialize_bytes, serialized, serializer_of
 from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager

@@ -53,7 +53,7 @@ class FakeBroker:
     offsets: dict[str, dict[TopicPartition, tuple[int, int, str | None]]] = field(default_factory=dict)
     classic: dict[str, dict[str, Any]] = field(default_factory=dict)
     consumer: dict[str, dict[str, Any]] = field(default_factory=dict)
-    answers: dict[ApiKey, list[dict[str, Any]]] = field(default_factory=dict)
+    responses: dict[ApiKey, list[dict[str, Any]]] = field(default_factory=dict)
     served: dict[ApiKey, tuple[int, int]] = field(default_factory=lambda: dict(SERVED))
     asked: list[tuple[ApiKey, Any]] = field(default_factory=list)
     fetch_bytes: int = 1 << 20
@@ -78,16 +78,16 @@ class FakeBroker:
                 return
             with connection, connection.makefile("rb") as stream:
                 while head := stream.read(4):
-                    connection.sendall(self.answer(stream.read(struct.unpack(">i", head)[0])))
+                    connection.sendall(self.response(stream.read(struct.unpack(">i", head)[0])))
 
-    def answer(self, frame: bytes) -> bytes:
+    def response(self, frame: bytes) -> bytes:
         """Return the response to a request, both as on the wire."""
         key, version, correlation_id, client_length = struct.unpack_from(">hhih", frame)
         api_key = ApiKey(key)
         body = 10 + client_length + (request_header_version(api_key, version) > 1)
         request = codec.decode(api_key, version, memoryview(frame), body, len(frame))
         self.asked.append((api_key, request))
-        prepared = self.answers.get(api_key)
+        prepared = self.responses.get(api_key)
         values = prepared.pop(0) if prepared else getattr(self, f"_{api_key.name.lower()}")(request)
         return codec.encode_response(api_key, version, correlation_id, values)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rotunda.broker.client.admin import lag
 from rotunda.broker.client.admin.groups import Committed
-from rotunda.broker.client.admin.lag import PartitionLag
 from rotunda.broker.client.admin.offsets import Bounds
+from rotunda.broker.client.consumer import lag
+from rotunda.broker.client.consumer.lag import PartitionLag
 from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -150,7 +150,7 @@ def test_records_that_go_while_they_are_looked_for() -> None:
     fake = FakeBroker({PARTITION: log})
     gone = {"partition_index": 0, "error_code": 1}
     with fake.serving() as address, BlockingClient(address) as client:
-        fake.answers[ApiKey.FETCH] = [{"responses": [{"topic": "orders", "partitions": [gone]}]}]
+        fake.responses[ApiKey.FETCH] = [{"responses": [{"topic": "orders", "partitions": [gone]}]}]
         (row,) = lag.measure(
             client, FakeClock(wall_ms=NOW_MS), {PARTITION: Committed(0, None, "")}, read_committed=False
         )

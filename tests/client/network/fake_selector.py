@@ -117,15 +117,15 @@ class FakeSelector:
         self.close_channel(node_id)
         self._ending[node_id] = state or ChannelState(ChannelPhase.READY, "broker")
 
-    def answer(self, node_id: int, fields: Mapping[str, Any], version: int | None = None) -> None:
+    def response(self, node_id: int, fields: Mapping[str, Any], version: int | None = None) -> None:
         """Respond to the oldest request of a broker."""
         header = self.unanswered[node_id].pop(0)
         answered_in = header.api_version if version is None else version
         self.receive(node_id, encode_response(header.api_key, answered_in, header.correlation_id, fields)[4:])
 
-    def receive(self, node_id: int, answer: bytes) -> None:
+    def receive(self, node_id: int, response: bytes) -> None:
         """Receive these bytes as a response."""
-        self._coming.append(NetworkReceive(node_id, answer, 0, len(answer)))
+        self._coming.append(NetworkReceive(node_id, response, 0, len(response)))
 
 
 class World:
@@ -175,7 +175,7 @@ class World:
         """Complete a connection, and its ApiVersions exchange."""
         self.selector.establish(node_id)
         self.poll()
-        self.selector.answer(node_id, versions_answer(served))
+        self.selector.response(node_id, versions_answer(served))
         self.poll()
 
     def connect(self, *node_ids: int, served: Mapping[int, tuple[int, int]] = SERVED) -> None:
@@ -191,7 +191,7 @@ class World:
         self.poll()
         self.establish(-1)
         self.poll()
-        self.selector.answer(-1, metadata_answer(self.nodes, topics))
+        self.selector.response(-1, metadata_answer(self.nodes, topics))
         self.poll()
         assert set(self.metadata.fetch().nodes) == {node.id for node in self.nodes}
 

@@ -13,17 +13,17 @@ from rotunda.broker.protocol.api_keys import ApiKey
 
 
 @contextmanager
-def answering(*answers: bytes) -> Iterator[str]:
+def answering(*responses: bytes) -> Iterator[str]:
     """Serve one connection: for each request the next response, one byte at a time; then close."""
 
     def serve() -> None:
         connection, _ = listener.accept()
         with connection, suppress(ConnectionError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for answer in answers:
+            for response in responses:
                 connection.recv(65536)
-                for position in range(len(answer)):
-                    connection.sendall(answer[position : position + 1])
+                for position in range(len(response)):
+                    connection.sendall(response[position : position + 1])
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = threading.Thread(target=serve)
@@ -71,9 +71,9 @@ def test_a_request_ends_at_its_timeout() -> None:
         (b"\0\0\0\x06\0\0\0\0\0\0", "malformed"),
     ],
 )
-def test_a_broken_response_is_a_connection_failure(answer: bytes, complaint: str) -> None:
+def test_a_broken_response_is_a_connection_failure(response: bytes, complaint: str) -> None:
     with (
-        answering(answer) as address,
+        answering(response) as address,
         pytest.raises(ConnectionFailed, match=complaint),
         BlockingClient(address),
     ):

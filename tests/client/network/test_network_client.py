@@ -40,7 +40,7 @@ def test_g28_a_connection_is_asked_what_it_speaks_before_it_is_used() -> None:
     header = world.selector.unanswered[1][0]
     assert (header.api_key, header.api_version) == (ApiKey.API_VERSIONS, CLIENT_VERSIONS[ApiKey.API_VERSIONS][1])
     assert not world.client.is_ready(node, world.now_ms), "checking versions"
-    world.selector.answer(1, versions_answer(SERVED))
+    world.selector.response(1, versions_answer(SERVED))
     world.poll()
     assert world.client.is_ready(node, world.now_ms)
 
@@ -55,10 +55,10 @@ def test_g28_error_35_is_followed_by_the_version_that_the_broker_names(
     world.selector.establish(1)
     world.poll()
     refusal = versions_answer(served) | {"error_code": ErrorCode.UNSUPPORTED_VERSION}
-    world.selector.answer(1, refusal, version=0)
+    world.selector.response(1, refusal, version=0)
     world.poll()
     assert world.selector.unanswered[1][0].api_version == asked_next
-    world.selector.answer(1, versions_answer(SERVED))
+    world.selector.response(1, versions_answer(SERVED))
     world.poll()
     assert world.client.is_ready(world.nodes[0], world.now_ms)
 
@@ -69,7 +69,7 @@ def test_g28_another_error_to_api_versions_ends_the_connection() -> None:
     world.client.ready(world.nodes[0], world.now_ms)
     world.selector.establish(1)
     world.poll()
-    world.selector.answer(1, {"error_code": ErrorCode.INVALID_REQUEST, "api_keys": []})
+    world.selector.response(1, {"error_code": ErrorCode.INVALID_REQUEST, "api_keys": []})
     world.poll()
     assert world.client.connection_failed(world.nodes[0])
     assert 1 not in world.selector.endpoints
@@ -96,7 +96,7 @@ def test_g22_a_node_is_ready_when_no_metadata_is_due_and_its_connection_takes_a_
     world.clock.advance_ms(200)
     world.poll()
     assert client.ready(node, world.now_ms), "metadata is in progress"
-    world.selector.answer(1, metadata_answer(world.nodes, ["topic"]))
+    world.selector.response(1, metadata_answer(world.nodes, ["topic"]))
     world.poll()
     world.selector.leaves = False
     world.send(1)
@@ -111,7 +111,7 @@ def test_g22_no_more_requests_than_allowed_are_in_flight(world: World) -> None:
         world.send(1)
     assert not world.client.ready(world.nodes[0], world.now_ms)
     assert world.client.in_flight_count == 5
-    world.selector.answer(1, ANSWER)
+    world.selector.response(1, ANSWER)
     world.poll()
     assert world.client.ready(world.nodes[0], world.now_ms)
 
@@ -119,7 +119,7 @@ def test_g22_no_more_requests_than_allowed_are_in_flight(world: World) -> None:
 def test_g23_responses_complete_requests_in_order(world: World) -> None:
     sent = [world.send(1) for _ in range(3)]
     for _ in sent:
-        world.selector.answer(1, ANSWER)
+        world.selector.response(1, ANSWER)
     responses = world.poll()
     assert [each.request for each in responses] == sent
     assert [each.body.producer_id for each in responses] == [7, 7, 7]
@@ -141,14 +141,14 @@ def test_g23_what_is_no_response_ends_the_connection(
     sent = [world.send(1), world.send(1)]
     header = world.selector.unanswered[1][0]
     number = header.correlation_id + (17 if damage == "another id" else 0)
-    answer = encode_response(header.api_key, header.api_version, number, ANSWER)[4:]
+    response = encode_response(header.api_key, header.api_version, number, ANSWER)[4:]
     expected = sent
     if damage == "not asked for":
         for _ in sent:
-            world.selector.answer(1, ANSWER)
+            world.selector.response(1, ANSWER)
         expected = []
-    world.selector.receive(1, answer[:-3] if damage == "cut short" else answer)
-    world.selector.receive(1, answer)
+    world.selector.receive(1, response[:-3] if damage == "cut short" else response)
+    world.selector.receive(1, response)
     with caplog.at_level(logging.ERROR):
         responses = world.poll()
     assert [each.request for each in responses if each.disconnected] == expected
@@ -178,7 +178,7 @@ def test_g34_what_the_broker_does_not_speak_is_never_sent(world: World) -> None:
 def test_g33_a_throttled_node_is_left_alone_and_its_requests_get_longer(world: World) -> None:
     world.send(1)
     waiting = world.send(1)
-    world.selector.answer(1, ANSWER | {"throttle_time_ms": 700})
+    world.selector.response(1, ANSWER | {"throttle_time_ms": 700})
     world.poll()
     node = world.nodes[0]
     assert not world.client.ready(node, world.now_ms)
@@ -195,7 +195,7 @@ def test_g33_a_throttled_node_is_left_alone_and_its_requests_get_longer(world: W
 
 def test_g33_in_an_older_version_the_broker_has_waited_itself(world: World) -> None:
     world.send(1, versions=(0, 0))
-    world.selector.answer(1, ANSWER | {"throttle_time_ms": 700})
+    world.selector.response(1, ANSWER | {"throttle_time_ms": 700})
     world.poll()
     assert world.client.ready(world.nodes[0], world.now_ms)
 
@@ -231,7 +231,7 @@ def test_g30_a_connection_that_takes_too_long_is_given_up_and_the_next_attempt_m
 
 def test_g31_what_is_in_flight_fails_in_the_order_in_which_it_was_sent(world: World) -> None:
     sent = [world.send(1) for _ in range(4)]
-    world.selector.answer(1, ANSWER)
+    world.selector.response(1, ANSWER)
     world.selector.end(1)
     responses = world.poll()
     assert [each.request for each in responses] == sent
@@ -286,7 +286,7 @@ def test_g32_a_callback_that_fails_is_logged_and_the_others_are_called(
     world.send(1, callback=fail)
     world.send(1, callback=called.append)
     for _ in range(2):
-        world.selector.answer(1, ANSWER)
+        world.selector.response(1, ANSWER)
     responses = world.poll()
     assert called == responses[1:]
     assert "of the callback" in caplog.text
@@ -300,9 +300,9 @@ def test_g09_metadata_is_asked_of_the_node_with_the_least_to_do(world: World) ->
     world.send(2)
     world.send(2)
     assert {world.client.least_loaded_node(world.now_ms) for _ in range(20)} == {busy}
-    world.selector.answer(1, ANSWER)
+    world.selector.response(1, ANSWER)
     for _ in range(2):
-        world.selector.answer(2, ANSWER)
+        world.selector.response(2, ANSWER)
     world.poll()
     found = {world.client.least_loaded_node(world.now_ms) for _ in range(100)}
     assert found == {busy, idle}, "it begins anywhere"
@@ -365,7 +365,7 @@ def test_g09_rebootstrap_after_too_long_without_metadata_or_when_the_broker_says
     if by == "time":
         world.clock.advance_ms(5001)
     else:
-        world.selector.answer(1, {"brokers": [], "topics": [], "error_code": ErrorCode.REBOOTSTRAP_REQUIRED})
+        world.selector.response(1, {"brokers": [], "topics": [], "error_code": ErrorCode.REBOOTSTRAP_REQUIRED})
     world.poll()
     assert world.metadata.fetch().is_bootstrap
     assert 1 not in world.selector.endpoints
@@ -376,7 +376,7 @@ def test_g08_a_response_without_brokers_counts_as_none(world: World) -> None:
     world.metadata.request_update()
     world.clock.advance_ms(500)
     world.poll()
-    world.selector.answer(1, {"brokers": [], "topics": []})
+    world.selector.response(1, {"brokers": [], "topics": []})
     world.poll()
     assert world.metadata.update_version == version
     assert world.metadata.update_requested

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rotunda.broker.client.producer.batches.producer_batch import Compression
-from rotunda.broker.client.producer.config import ProducerConfig, read_config
+from rotunda.broker.client.producer.config import Compression, ProducerConfig, read_config
 from rotunda.broker.errors import ConfigError
 
 

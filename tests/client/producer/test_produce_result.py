@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from rotunda.broker.client.producer.batches.producer_batch import Compression, ProducerBatch
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.client.producer.config import Compression
 from rotunda.broker.client.producer.futures import RecordFuture, RecordMetadata
 from rotunda.broker.client.topic_partition import TopicPartition
 

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from rotunda.broker.client.errors import KafkaError, TopicAuthorizationFailed
-from rotunda.broker.client.producer.batches.producer_batch import Compression, ProducerBatch
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
 from rotunda.broker.client.producer.batches.record_layout import headers_bytes
+from rotunda.broker.client.producer.config import Compression
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.crc import crc32c

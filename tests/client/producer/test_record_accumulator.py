@@ -11,12 +11,12 @@ import pytest
 from rotunda.broker.client.errors import KafkaError, ProducerClosed, TransactionAborted
 from rotunda.broker.client.network.snapshot import ClusterSnapshot
 from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
-from rotunda.broker.client.producer.batches.producer_batch import Compression, ProducerBatch
-from rotunda.broker.client.producer.batches.record_accumulator import Appended, RecordAccumulator
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
 from rotunda.broker.client.producer.batches.record_layout import headers_bytes
-from rotunda.broker.client.producer.batches.record_queues import insert_in_sequence_order
-from rotunda.broker.client.producer.config import ProducerSettings
+from rotunda.broker.client.producer.config import Compression, ProducerSettings
 from rotunda.broker.client.producer.futures import RecordFuture
+from rotunda.broker.client.producer.sending.record_accumulator import Appended, RecordAccumulator
+from rotunda.broker.client.producer.sending.record_queues import insert_in_sequence_order
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.record_reader import iterate_records
 from tests.client.producer.clusters import TOPIC, cluster_of

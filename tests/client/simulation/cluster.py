@@ -84,7 +84,7 @@ class Cluster:
     def move_leader(self, partition: TopicPartition, node_id: int) -> None:
         self.leaders[partition] = node_id, self.leaders[partition][1] + 1
 
-    def answer(self, node_id: int, wire: bytes) -> bytes | None:
+    def response(self, node_id: int, wire: bytes) -> bytes | None:
         """Return the response of a broker to a request, both with their sizes as prefix; None for none."""
         header = parse_header(wire, 4, len(wire))
         if header.api_key == ApiKey.PRODUCE:
@@ -241,20 +241,20 @@ class Cluster:
     def _produce(self, node_id: int, header: RequestHeader, wire: bytes) -> bytes | None:
         request = parse_produce(wire, header.api_version, header.body_offset, len(wire))
         self.produced.append((node_id, len(request.parts)))
-        answers = []
+        responses = []
         for part in request.parts:
             partition = TopicPartition("events", part.partition)
             records = memoryview(wire)[part.records_offset :][: part.records_size]
             if self.outcome is not None:
                 place = part.topic_name, part.topic_id, part.partition
-                answers.append(PartResponse(*place, *self.outcome[3:]))
+                responses.append(PartResponse(*place, *self.outcome[3:]))
                 continue
             appended = self._append(node_id, header, request, partition, records)
             start = self.logs[partition].start
-            answers.append(PartResponse(part.topic_name, part.topic_id, part.partition, *appended, start))
+            responses.append(PartResponse(part.topic_name, part.topic_id, part.partition, *appended, start))
         if request.acks == 0:
             return None
-        return encode_produce_response(header.api_version, header.correlation_id, self.throttle_ms, answers)
+        return encode_produce_response(header.api_version, header.correlation_id, self.throttle_ms, responses)
 
     def _not_in_transaction(
         self, version: int, name: str | None, partition: TopicPartition, records: memoryview

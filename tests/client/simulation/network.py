@@ -203,16 +203,16 @@ class SimulatedNetwork:
     def _reaches(self, connection: Connection, wire: bytes) -> None:
         if not self._cluster.is_up[connection.server]:
             return
-        answer = self._cluster.answer(connection.server, wire)
-        if answer is None or not connection.is_open:
+        response = self._cluster.response(connection.server, wire)
+        if response is None or not connection.is_open:
             return
         answer_ms = max(connection.last_answer_ms, self._clock.now_ms + self._delay_ms())
         connection.last_answer_ms = answer_ms
-        self._clock.at(answer_ms - self._clock.now_ms, partial(self._answers, connection, answer))
+        self._clock.at(answer_ms - self._clock.now_ms, partial(self._answers, connection, response))
 
-    def _answers(self, connection: Connection, answer: bytes) -> None:
+    def _answers(self, connection: Connection, response: bytes) -> None:
         if connection.is_open and not connection.is_deaf:
-            receive = NetworkReceive(connection.node_id, answer, 4, len(answer))
+            receive = NetworkReceive(connection.node_id, response, 4, len(response))
             self._news.append(lambda: connection.is_open and self.completed_receives.append(receive))
 
     def _delay_ms(self) -> float:

@@ -18,10 +18,10 @@ from rotunda.broker.client.network.metadata import ProducerMetadata
 from rotunda.broker.client.network.network_client import NetworkClient
 from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
-from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.config import ProducerSettings
 from rotunda.broker.client.producer.futures import RecordFuture, RecordMetadata
 from rotunda.broker.client.producer.metrics import ProducerMetrics
+from rotunda.broker.client.producer.sending.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.sending.sender import Sender
 from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
 from rotunda.broker.client.producer.transactions.transaction_state import TransactionalRequestResult

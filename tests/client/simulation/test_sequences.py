@@ -184,10 +184,10 @@ def test_g24_the_first_batch_of_a_partition_goes_alone(monkeypatch: pytest.Monke
     """A leader that is not ready rejects it, and accepts any next batch from a producer without state."""
     rig = calm_rig(linger_ms=0, batch_size=100)
     rig.cluster.outcome = PartResponse(None, None, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-    answer = rig.cluster.answer
+    response = rig.cluster.response
 
     def refuse_the_first(node_id: int, wire: bytes) -> bytes | None:
-        answered = answer(node_id, wire)
+        answered = response(node_id, wire)
         if rig.cluster.produced:
             rig.cluster.outcome = None
         return answered

@@ -12,14 +12,11 @@ by the stored pieces, so that an exception between any two steps is safe.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from itertools import count, repeat
 from typing import Final, NamedTuple, TypeAlias
 
-from rotunda.broker.client.errors import DeliveryTimeout, KafkaError, RecordBatchTooLarge
 from rotunda.broker.client.producer.batches.record_layout import (
     MAX_RECORD_OVERHEAD,
     SMALLEST_RECORD_BYTES,
@@ -27,19 +24,14 @@ from rotunda.broker.client.producer.batches.record_layout import (
     record_bytes,
     records_alike,
 )
-from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture
+from rotunda.broker.client.producer.config import Compression
+from rotunda.broker.client.producer.futures import NO_TIMESTAMP, DeliveryCallback, ProduceResult, RecordFuture
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
 from rotunda.broker.protocol.compression import compress
 from rotunda.broker.protocol.record_writer import NO_HEADERS, fill_batch_head
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
 
-NO_OFFSET: Final = -1
-NO_TIMESTAMP: Final = -1
-
-_LOG: Final = logging.getLogger(__name__)
-#: Guards waiters for batches: acquired once per batch, and by threads that start to wait.
-_WAITERS: Final = threading.Lock()
 NO_SEQUENCE: Final = -1
 #: Pause that lets a thread inside the generator run.
 _OTHERS_TURN_S: Final = 0.0001
@@ -47,161 +39,6 @@ _OTHERS_TURN_S: Final = 0.0001
 Lane: TypeAlias = Generator[RecordFuture, object, None]
 #: Raised by a lane if it is full, for another value type, and while another thread runs it.
 NOT_OPEN: Final = (StopIteration, ValueError)
-
-
-class Outcome(NamedTuple):
-    """The result of a batch. `record_errors` are by record index; `error` is for all other records."""
-
-    base_offset: int
-    append_time_ms: int
-    error: KafkaError | None
-    record_errors: dict[int, KafkaError]
-
-
-class ProduceResult:
-    """The result of a partition's records in one batch."""
-
-    __slots__ = ("_callbacks", "_event", "_loops", "_outcome", "_parts", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
-        self._callbacks: list[tuple[int, RecordFuture, DeliveryCallback]] = []
-        self._parts: Sequence[tuple[int, ProduceResult]] = ()
-        self._event: threading.Event | None = None
-        self._loops: list[tuple[asyncio.AbstractEventLoop, list[asyncio.Future[None]]]] = []
-        self._outcome: Outcome | None = None
-
-    def release(self) -> None:
-        """Free the records' memory: they are acknowledged, or will not be sent."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the result is available, or the batch was split."""
-        return self._outcome is not None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it was completed with an error."""
-        return self._outcome is not None and self._outcome.error is not None
-
-    def done(
-        self,
-        base_offset: int,
-        append_time_ms: int,
-        error: KafkaError | None = None,
-        record_errors: dict[int, KafkaError] | None = None,
-    ) -> bool:
-        """Complete the batch; return False if it was complete before, by an abort or its timeout (G27)."""
-        return self._complete(Outcome(base_offset, append_time_ms, error, record_errors or {}))
-
-    def complete_exceptionally(self, error: KafkaError, record_errors: dict[int, KafkaError] | None = None) -> bool:
-        """Fail all records."""
-        return self.done(NO_OFFSET, NO_TIMESTAMP, error, record_errors)
-
-    def abort(self, error: KafkaError) -> bool:
-        """Fail all records before a result is available."""
-        return self.complete_exceptionally(error)
-
-    def _complete(self, outcome: Outcome) -> bool:
-        with _WAITERS:
-            if self._outcome is not None:
-                return False
-            self._outcome = outcome
-            event, loops = self._event, self._loops
-            callbacks, self._callbacks = self._callbacks, []
-        if event is not None:
-            event.set()
-        for loop, futures in loops:
-            _wake(loop, futures)
-        for index, record, callback in callbacks:
-            _call(callback, record, self.error_of(index))
-        self.release()
-        return True
-
-    def error_of(self, index: int) -> KafkaError | None:
-        """Return a record's error, or None. The batch must be complete."""
-        outcome = self._outcome
-        if outcome is None:
-            raise DeliveryTimeout("the record is not delivered yet")
-        return outcome.record_errors.get(index, outcome.error)
-
-    def offset_of(self, index: int) -> tuple[int, int]:
-        """Return a record's offset and the broker's append time; -1 if unknown."""
-        outcome = self._outcome
-        if outcome is None or outcome.error is not None or outcome.base_offset < 0:
-            return NO_OFFSET, NO_TIMESTAMP if outcome is None else outcome.append_time_ms
-        return outcome.base_offset + index, outcome.append_time_ms
-
-    def place_of(self, index: int) -> tuple[ProduceResult, int]:
-        """Return a record's current batch and its index there."""
-        batch = self
-        while batch._parts:
-            first, child = next(each for each in reversed(batch._parts) if each[0] <= index)
-            batch, index = child, index - first
-        return batch, index
-
-    def hand_over(self, parts: Sequence[tuple[int, ProduceResult]]) -> None:
-        """Move the waiters to the parts of a split batch, each given with the index of its first record."""
-        with _WAITERS:
-            for index, future, callback in self._callbacks:
-                first, part = next(each for each in reversed(parts) if each[0] <= index)
-                part._callbacks.append((index - first, future, callback))
-            self._callbacks = []
-            self._parts = parts
-        self._complete(Outcome(NO_OFFSET, NO_TIMESTAMP, RecordBatchTooLarge(), {}))
-
-    def add_callback(self, index: int, future: RecordFuture, callback: DeliveryCallback) -> bool:
-        """Call `callback` on completion; return False if already complete."""
-        with _WAITERS:
-            if self._outcome is not None:
-                return False
-            self._callbacks.append((index, future, callback))
-            return True
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the results of all records. Raises TimeoutError."""
-        with _WAITERS:
-            if self._outcome is None and self._event is None:
-                self._event = threading.Event()
-            event = self._event
-        if self._outcome is None and event is not None and not event.wait(timeout_s):
-            raise TimeoutError(f"{self.topic_partition}: not acknowledged within {timeout_s} s")
-        for _, child in self._parts:
-            child.wait(timeout_s)
-
-    def wait_in(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Return a future that is set in the event loop on completion."""
-        future = loop.create_future()
-        with _WAITERS:
-            if self._outcome is not None:
-                future.set_result(None)
-                return future
-            for known, futures in self._loops:
-                if known is loop:
-                    futures.append(future)
-                    return future
-            self._loops.append((loop, [future]))
-        return future
-
-
-def _call(callback: DeliveryCallback, record: RecordFuture, error: KafkaError | None) -> None:
-    try:
-        callback(record.metadata(), error)
-    except BaseException:
-        # Includes sys.exit(): other records must still be completed.
-        _LOG.exception("A callback for a delivered record failed")
-
-
-def _wake(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[None]]) -> None:
-    def settle() -> None:
-        for future in futures:
-            if not future.done():
-                future.set_result(None)
-
-    try:
-        loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        _LOG.debug("The event loop that waits for a record has been closed")
 
 
 class TimedValue(NamedTuple):
@@ -225,13 +62,6 @@ class _Alike(NamedTuple):
 
 
 _NOTHING_YET: Final = _Alike(0, 0, NO_TIMESTAMP, [])
-
-
-class Compression(NamedTuple):
-    """A codec number, and its level; None for the codec's default."""
-
-    codec: int = 0
-    level: int | None = None
 
 
 class ProducerBatch(ProduceResult):

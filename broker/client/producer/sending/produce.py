@@ -27,9 +27,11 @@ from rotunda.broker.client.errors import (
 from rotunda.broker.client.network.metadata import LeaderIdAndEpoch, ProducerMetadata
 from rotunda.broker.client.network.requests import ClientResponse
 from rotunda.broker.client.network.snapshot import Node
-from rotunda.broker.client.producer.batches.producer_batch import NO_TIMESTAMP, ProducerBatch
-from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.client.producer.futures import NO_TIMESTAMP
 from rotunda.broker.client.producer.metrics import ProducerMetrics
+from rotunda.broker.client.producer.sending.record_accumulator import RecordAccumulator
+from rotunda.broker.client.producer.transactions.batch_sequences import Outcome
 from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -55,7 +57,6 @@ NEWEST_WITH_NAMES: Final = 12
 """Version 13 has topic ids only."""
 _FLEXIBLE_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 13
-NO_OFFSET: Final = -1
 
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _pack_int32 = INT32.pack
@@ -68,18 +69,6 @@ class Part(NamedTuple):
     topic_id: bytes
     partition: int
     records: Buffer
-
-
-class Outcome(NamedTuple):
-    """The result of a partition's batch: the fields of its response, or of a response that was not received."""
-
-    error_code: int = 0
-    error_message: str | None = None
-    base_offset: int = NO_OFFSET
-    log_append_time_ms: int = -1
-    log_start_offset: int = NO_OFFSET
-    #: Of the compiled response: `batch_index`, `batch_index_error_message`.
-    record_errors: Sequence[Any] = ()
 
 
 def newest_version(parts: Iterable[Part], transactional_v1: bool) -> int:
@@ -227,14 +216,14 @@ class ProduceResponses:
 
     def _handle_answer(
         self,
-        answer: Any,
+        response: Any,
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
         now_ms: float,
     ) -> None:
         leaders: dict[tuple[str, int], LeaderIdAndEpoch] = {}
         left = dict(batches)
-        for topic in answer.responses:
+        for topic in response.responses:
             name = topic.name or topic_names.get(UUID(bytes=topic.topic_id), "")
             for each in topic.partition_responses:
                 batch = left.pop(TopicPartition(name, each.index), None)
@@ -249,7 +238,7 @@ class ProduceResponses:
             text = "the response does not contain this partition"
             self._handle_all(Outcome(error_code=ErrorCode.NETWORK_EXCEPTION, error_message=text), left, now_ms)
         if leaders:
-            self._metadata.update_partition_leadership(leaders, _nodes(answer))
+            self._metadata.update_partition_leadership(leaders, _nodes(response))
 
     def _complete(self, batch: ProducerBatch, outcome: Outcome, now_ms: float) -> None:
         """Handle a batch's result (`G26`)."""

@@ -26,7 +26,6 @@ from rotunda.broker.client.network.network_client import NetworkClient
 from rotunda.broker.client.network.requests import ClientRequest, ClientResponse
 from rotunda.broker.client.network.snapshot import ClusterSnapshot, Node
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
-from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.config import ProducerSettings
 from rotunda.broker.client.producer.metrics import ProducerMetrics
 from rotunda.broker.client.producer.sending.produce import (
@@ -36,6 +35,7 @@ from rotunda.broker.client.producer.sending.produce import (
     encode_produce,
     newest_version,
 )
+from rotunda.broker.client.producer.sending.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
 from rotunda.broker.client.producer.transactions.transactional_request import CoordinatorType, TransactionalRequest
 from rotunda.broker.client.topic_partition import TopicPartition

@@ -8,7 +8,8 @@ in flight from 0 (KIP-360); a transactional one aborts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from rotunda.broker.client.errors import (
     ClusterAuthorizationFailed,
@@ -34,9 +35,6 @@ from rotunda.broker.client.producer.transactions.transaction_state import (
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.error_codes import ErrorCode
 
-if TYPE_CHECKING:
-    from rotunda.broker.client.producer.sending.produce import Outcome
-
 NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1
 _MASK: Final = 0x7FFF_FFFF
@@ -49,6 +47,18 @@ _FATAL = (
     UnsupportedVersion,
     InvalidProducerIdMapping,
 )
+
+
+class Outcome(NamedTuple):
+    """The result of a partition's batch: the fields of its response, or of a response that was not received."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    base_offset: int = NO_OFFSET
+    log_append_time_ms: int = -1
+    log_start_offset: int = NO_OFFSET
+    #: Of the compiled response: `batch_index`, `batch_index_error_message`.
+    record_errors: Sequence[Any] = ()
 
 
 def sequence_after(sequence: int, records: int) -> int:

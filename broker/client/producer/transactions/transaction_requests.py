@@ -83,9 +83,9 @@ class FindCoordinator(TransactionalRequest):
         """Return the key, as a list for version 4 and newer."""
         return {"key": self._key, "key_type": self._kind.value, "coordinator_keys": [self._key]}
 
-    def handle(self, answer: Any) -> None:
+    def handle(self, response: Any) -> None:
         """Store the coordinator."""
-        found = answer.coordinators[0] if answer.coordinators else answer
+        found = response.coordinators[0] if response.coordinators else response
         code = int(found.error_code)
         if code == ErrorCode.NONE:
             self._manager.coordinators[self._kind] = Node(int(found.node_id), found.host, int(found.port))
@@ -133,12 +133,12 @@ class InitProducerId(TransactionalRequest):
             "producer_epoch": self._present.epoch,
         }
 
-    def handle(self, answer: Any) -> None:
+    def handle(self, response: Any) -> None:
         """Store the producer id and epoch."""
         manager = self._manager
-        code = int(answer.error_code)
+        code = int(response.error_code)
         if code == ErrorCode.NONE:
-            manager.set_producer_id_and_epoch(int(answer.producer_id), int(answer.producer_epoch))
+            manager.set_producer_id_and_epoch(int(response.producer_id), int(response.producer_epoch))
             manager.transition_to(State.READY)
             if self._present.is_valid:
                 manager.reset_sequence_numbers()
@@ -195,13 +195,13 @@ class AddPartitions(TransactionalRequest):
             "v3_and_below_topics": [{"name": name, "partitions": own} for name, own in topics.items()],
         }
 
-    def handle(self, answer: Any) -> None:
+    def handle(self, response: Any) -> None:
         """Allow batches for the partitions, or fail the transaction."""
         manager = self._manager
         self._backoff_ms = manager.retry_backoff_ms
         errors = {
             TopicPartition(topic.name, each.partition_index): int(each.partition_error_code)
-            for topic in answer.results_by_topic_v3_and_below
+            for topic in response.results_by_topic_v3_and_below
             for each in topic.results_by_partition
         }
         unauthorised = set()
@@ -274,9 +274,9 @@ class AddOffsets(TransactionalRequest):
             "group_id": self._group.group_id,
         }
 
-    def handle(self, answer: Any) -> None:
+    def handle(self, response: Any) -> None:
         """Enqueue the offset commit, which completes the result."""
-        code = int(answer.error_code)
+        code = int(response.error_code)
         if code == ErrorCode.NONE:
             self._manager.enqueue(TxnOffsetCommit(self._manager, self._offsets, self._group, self.result))
             self._manager.transaction_started = True
@@ -337,10 +337,10 @@ class TxnOffsetCommit(TransactionalRequest):
             "topics": [{"name": name, "partitions": own} for name, own in topics.items()],
         }
 
-    def handle(self, answer: Any) -> None:
+    def handle(self, response: Any) -> None:
         """Complete the result, or retry the uncommitted offsets."""
         looked_up = False
-        for topic in answer.topics:
+        for topic in response.topics:
             for each in topic.partitions:
                 code = int(each.error_code)
                 if code == ErrorCode.NONE:
@@ -407,13 +407,13 @@ class EndTxn(TransactionalRequest):
         else:
             manager.enqueue(InitProducerId(manager, manager.producer_id_and_epoch, self.result))
 
-    def handle(self, answer: Any) -> None:
+    def handle(self, response: Any) -> None:
         """Prepare for the next transaction."""
-        code = int(answer.error_code)
+        code = int(response.error_code)
         if code == ErrorCode.NONE:
-            producer_id = int(getattr(answer, "producer_id", -1))
+            producer_id = int(getattr(response, "producer_id", -1))
             if producer_id != -1:
-                self._manager.set_producer_id_and_epoch(producer_id, int(answer.producer_epoch))
+                self._manager.set_producer_id_and_epoch(producer_id, int(response.producer_epoch))
                 self._manager.reset_sequence_numbers()
             self.ended()
         elif self.is_sent_again(code):

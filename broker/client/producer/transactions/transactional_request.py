@@ -185,7 +185,7 @@ class TransactionalRequest(ABC):
         """Return the request's fields by Kafka's names."""
 
     @abstractmethod
-    def handle(self, answer: Any) -> None:
+    def handle(self, response: Any) -> None:
         """Handle the response, under the manager's lock."""
 
     def build(self, version: int, correlation_id: int, client_id: str) -> Sequence[Buffer]:

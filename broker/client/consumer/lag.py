@@ -67,10 +67,10 @@ def oldest_unread(
             break
         # A request's first partition always gets a whole batch, however large it is. So each response completes or
         # advances that partition, and most responses complete most partitions.
-        answers = _fetch(client, left, read_committed=read_committed)
+        responses = _fetch(client, left, read_committed=read_committed)
         first = min(left)
-        for partition, answer in answers.items():
-            result = _search(answer, left[partition], read_committed=read_committed)
+        for partition, response in responses.items():
+            result = _search(response, left[partition], read_committed=read_committed)
             if isinstance(result, Unread):
                 found[partition] = result
                 del left[partition]
@@ -94,13 +94,13 @@ def _fetch(
     }
 
 
-def _search(answer: Any, span: Span, *, read_committed: bool) -> Unread | int:
+def _search(response: Any, span: Span, *, read_committed: bool) -> Unread | int:
     """Return the result of one partition's response, or the next offset to fetch."""
-    if int(answer.error_code):
-        return Unread(None, name_of(int(answer.error_code)))
-    aborted = AbortedTransactions(answer.aborted_transactions or () if read_committed else ())
+    if int(response.error_code):
+        return Unread(None, name_of(int(response.error_code)))
+    aborted = AbortedTransactions(response.aborted_transactions or () if read_committed else ())
     offset = span.start
-    for header, batch in whole_batches(memoryview(answer.records or b"")):
+    for header, batch in whole_batches(memoryview(response.records or b"")):
         if header.base_offset >= span.end:
             return NOTHING
         if header.last_offset < offset:

@@ -18,14 +18,14 @@ from rotunda.broker.client.network.snapshot import ClusterSnapshot, Node
 from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
 from rotunda.broker.client.producer.batches.record_layout import upper_bound_bytes
-from rotunda.broker.client.producer.batches.record_queues import (
+from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture
+from rotunda.broker.client.producer.sending.record_queues import (
     FOREVER_MS,
     BatchDrain,
     QueuesByTopic,
     ReadyCheckResult,
     insert_in_sequence_order,
 )
-from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
