@@ -122,7 +122,7 @@ class Compaction:
             is_changed = len(group) > 1
             for segment in group:
                 is_changed |= self._clean_segment(segment, batch_filter, cleaned)
-            aborted = transactions.take_kept()
+            aborted = transactions.kept_aborts()
             if not is_changed:
                 cleaned.discard()
                 return True

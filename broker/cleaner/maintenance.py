@@ -120,10 +120,10 @@ class Maintenance:
         if offset <= segments[0].base_offset:
             return
         task = RETAIN.pack(place.row, offset, *place.config.retention)
-        error, answer = self._ask(place.owner, "retain_log", task)
+        error, reply = self._ask(place.owner, "retain_log", task)
         if error:
             return
-        (removed_bytes,) = BYTES.unpack(answer)
+        (removed_bytes,) = BYTES.unpack(reply)
         if removed_bytes:
             self.counters.values["segments_deleted"] += sum(each.end_offset <= offset for each in segments)
             self.counters.values["bytes_deleted"] += removed_bytes

@@ -49,7 +49,7 @@ class OwnerClient:
         self._beat = beat
         self._tokens = self._peers.new_tokens()
         self._asked = -1
-        self._answers: dict[int, PeerMessage] = {}
+        self._replies: dict[int, PeerMessage] = {}
 
     def await_predecessor(self) -> None:
         """Wait until the requests of a killed predecessor have been read: they refer to files of the same names.
@@ -64,15 +64,15 @@ class OwnerClient:
         token = self._asked = next(self._tokens)
         self._peers.send(owner, PeerMessage(TASK, part=TASK_NAMES.index(task), token=token, payload=payload))
         self._peers.publish()
-        while token not in self._answers:
+        while token not in self._replies:
             self.wait(_LOOK_AGAIN_S)
-        answer = self._answers.pop(token)
-        return answer.error_code, answer.payload
+        reply = self._replies.pop(token)
+        return reply.error_code, reply.payload
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until the bell rings, at most `timeout_s` and BEAT_S; receive messages. Raises Stopped."""
         self.look()
-        if not self._answers:
+        if not self._replies:
             self._bell.wait(min(timeout_s, BEAT_S))
             self.look()
 
@@ -82,7 +82,7 @@ class OwnerClient:
         for _, message, _ in self._peers.receive():
             if message.kind == TASK_REPLY and message.token == self._asked:
                 self._asked = -1
-                self._answers[message.token] = message
+                self._replies[message.token] = message
         self._peers.publish()
         self._peers.release()
         if self._is_stopped():

@@ -18,7 +18,7 @@ class CleanedTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTransaction], from_offset: int) -> None:
         begun = [each for each in aborted if each.last_offset >= from_offset]
-        self._to_come = sorted(begun, key=lambda each: each.first_offset, reverse=True)
+        self._upcoming = sorted(begun, key=lambda each: each.first_offset, reverse=True)
         self._aborting: dict[int, AbortedTransaction] = {}
         self._with_batches: set[int] = set()
         self._committing: set[int] = set()
@@ -26,8 +26,8 @@ class CleanedTransactions:
 
     def is_discarded(self, batch: memoryview, header: BatchHeader) -> bool:
         """Return whether the batch can be removed: aborted records, or a marker that ends no remaining batches."""
-        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
-            begun = self._to_come.pop()
+        while self._upcoming and self._upcoming[-1].first_offset <= header.last_offset:
+            begun = self._upcoming.pop()
             self._aborting[begun.producer_id] = begun
             self._with_batches.discard(begun.producer_id)
         if header.is_control:
@@ -41,7 +41,7 @@ class CleanedTransactions:
         self._committing.add(header.producer_id)
         return False
 
-    def take_kept(self) -> list[AbortedTransaction]:
+    def kept_aborts(self) -> list[AbortedTransaction]:
         """Return the aborted transactions with batches, for the markers since the last call."""
         kept, self._kept = self._kept, []
         return kept

@@ -57,7 +57,7 @@ class CoordinatorLog:
         append: Callable[[memoryview, Callable[[int, int, int], None]], None],
         wall_ms: Callable[[], int],
     ) -> None:
-        """Use ``append(batch, answer)`` to stage; it calls ``answer(error, base offset, time)`` at the commit."""
+        """Use ``append(batch, callback)`` to stage; it calls ``callback(error, base offset, time)`` at the commit."""
         self.topic = topic
         self.partition = partition
         #: Called after a failed write: the coordinator's memory is then ahead of its log.
@@ -116,15 +116,15 @@ class CoordinatorLog:
         # Register all first: staging may fail and call a callback at once.
         self._staged.update(dict.fromkeys(runs))
         for run in runs:
-            answer = self._tell(run)
+            callback = self._callback_of(run)
             try:
-                self._stage(run, answer)
+                self._stage(run, callback)
             except Exception:
                 logger.exception("cannot write to %s-%d", self.topic, self.partition)
-                answer(int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1)
+                callback(int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1)
         return bool(runs)
 
-    def _stage(self, run: _Run, answer: Callable[[int, int, int], None]) -> None:
+    def _stage(self, run: _Run, callback: Callable[[int, int, int], None]) -> None:
         producer_id, epoch = run.producer
         batch = run.batch.build(
             self._wall_ms(),
@@ -132,7 +132,7 @@ class CoordinatorLog:
             producer_epoch=epoch,
             transactional=producer_id >= 0,
         )
-        self._append(memoryview(batch), answer)
+        self._append(memoryview(batch), callback)
 
     def give_up(self, error: int) -> None:
         """Fail all pending callbacks with an error: this process no longer writes to the partition."""
@@ -154,8 +154,8 @@ class CoordinatorLog:
         runs.append(run)
         return run
 
-    def _tell(self, run: _Run) -> Callable[[int, int, int], None]:
-        def answer(error: int, base_offset: int, time_ms: int) -> None:
+    def _callback_of(self, run: _Run) -> Callable[[int, int, int], None]:
+        def callback(error: int, base_offset: int, time_ms: int) -> None:
             del base_offset, time_ms
             self._staged.pop(run, None)
             if error:
@@ -165,7 +165,7 @@ class CoordinatorLog:
             if error:
                 self.on_failure()
 
-        return answer
+        return callback
 
     def _call_all(self, run: _Run, error: int) -> None:
         committers, run.committers = run.committers, []

@@ -60,21 +60,21 @@ OpenNow = Callable[[str, int], "OwnedPartition | None"]
 #: The record types of `__consumer_offsets`; add a table for another kind of group.
 RECORDS: Final = RecordTable[GroupShard](OFFSET_TABLE, CLASSIC_TABLE, CONSUMER_TABLE, SHARE_TABLE)
 
-_MOST_REMEMBERED: Final = 8192
+_MOST_CACHED: Final = 8192
 
 #: Longer ids are not cached, so that clients cannot fill the memory with them.
-_LONGEST_REMEMBERED: Final = 256
+_LONGEST_CACHED: Final = 256
 
 #: Longest group id in a key of `__consumer_offsets`.
 _LONGEST_BYTES: Final = 2**15 - 1
 
-_remembered_partition_of = lru_cache(_MOST_REMEMBERED)(coordinator_partition)
+_cached_partition_of = lru_cache(_MOST_CACHED)(coordinator_partition)
 
 
 def _partition_of(group_id: str, partitions: int) -> int:
     """Return the partition of a group. ApiError if its id is too long for a record. HOT."""
-    if len(group_id) <= _LONGEST_REMEMBERED:
-        return _remembered_partition_of(group_id, partitions)
+    if len(group_id) <= _LONGEST_CACHED:
+        return _cached_partition_of(group_id, partitions)
     if len(group_id.encode()) > _LONGEST_BYTES:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, f"a group id of {len(group_id)} characters is too long")
     return coordinator_partition(group_id, partitions)
@@ -127,19 +127,19 @@ class GroupCoordinator:
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.close()
-            self._timers.in_steps(self._let_go(shard))
+            self._timers.in_steps(self._release(shard))
 
-    def _let_go(self, shard: GroupShard) -> Steps[None]:
+    def _release(self, shard: GroupShard) -> Steps[None]:
         """Free the groups of a closed partition in steps."""
-        let_go = 0
+        released = 0
         while shard.groups:
             _, group = shard.groups.popitem()
             self.protocols[group.kind].closed(shard, group)
-            let_go += 1 + len(group.members)
-            if let_go >= AT_ONCE:
+            released += 1 + len(group.members)
+            if released >= AT_ONCE:
                 yield
-                let_go = 0
-        yield from shard.offsets.let_go()
+                released = 0
+        yield from shard.offsets.release()
 
     def metadata_changed(self) -> None:
         shards = list(self._shards.values())
@@ -186,27 +186,27 @@ class GroupCoordinator:
 
     # ---- members of the classic protocol -------------------------------------------------------------------------
 
-    def join(self, group_id: str, request: JoinRequest, answer: JoinResponse) -> None:
+    def join(self, group_id: str, request: JoinRequest, respond: JoinResponse) -> None:
         """Handle a JoinGroup; the first one creates the group. Raises ApiError as `shard_of`."""
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is not None and (group.kind != CONSUMER or not group.is_empty):
-            self.protocols[group.kind].join(shard, group, request, answer)
+            self.protocols[group.kind].join(shard, group, request, respond)
         elif request.member_id:
-            answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            respond(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         elif group is None and not shard.admit(group_id, GROUP_BYTES):
-            answer(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            respond(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
         else:
             created = self.classic.create(shard, group_id, () if group is None else group.tombstones())
-            self.classic.join(shard, created, request, answer)
+            self.classic.join(shard, created, request, respond)
 
-    def sync(self, group_id: str, request: SyncRequest, answer: SyncResponse) -> None:
+    def sync(self, group_id: str, request: SyncRequest, respond: SyncResponse) -> None:
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None or group.is_empty:
-            answer(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            respond(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         else:
-            self.protocols[group.kind].sync(shard, group, request, answer)
+            self.protocols[group.kind].sync(shard, group, request, respond)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
         """Return the error of a member's heartbeat. Raises ApiError as `shard_of`. HOT."""
@@ -216,23 +216,23 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return self.protocols[group.kind].heartbeat(shard, group, member_id, instance_id, generation)
 
-    def leave(self, group_id: str, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
+    def leave(self, group_id: str, members: Sequence[LeavingMember], respond: LeaveResponse) -> None:
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
-            answer([ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
+            respond([ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
         else:
-            self.protocols[group.kind].leave(shard, group, members, answer)
+            self.protocols[group.kind].leave(shard, group, members, respond)
 
     def _loaded(self, shard: GroupShard) -> Steps[None]:
         """Start the groups of a loaded partition. Markers written meanwhile reach the shard."""
         self._shards[shard.partition] = shard
-        taken_up = 0
+        started = 0
         for group in list(shard.groups.values()):
             self.protocols[group.kind].loaded(shard, group)
-            taken_up += 1 + len(group.members)
-            if taken_up >= AT_ONCE:
+            started += 1 + len(group.members)
+            if started >= AT_ONCE:
                 yield
-                taken_up = 0
+                started = 0
         yield from self.expiration.loaded(shard)
         self.memory.count_soon()

@@ -84,13 +84,13 @@ class GroupLags:
         if not interval_ns or now_ns < self._next_ns or not self._feed.is_used:
             return
         try:
-            self._go_on(now_ns, interval_ns)
+            self._send_some(now_ns, interval_ns)
         except Exception:
             logger.exception("cannot send the lags of groups to the request log")
             self._left = None
             self._next_ns = now_ns + FAULT_PAUSE_NS
 
-    def _go_on(self, now_ns: int, interval_ns: int) -> None:
+    def _send_some(self, now_ns: int, interval_ns: int) -> None:
         if self._left is None:
             shards = self._groups.shards()
             self._left = [(shard, group_id) for shard in shards for group_id in shard.groups]

@@ -104,14 +104,14 @@ class GroupMemory:
             self._counting = self._sizes()
             self._sum_bytes = 0
             self._added_before_bytes = self._added_bytes
-            self._go_on()
+            self._count_some()
 
-    def _go_on(self) -> None:
+    def _count_some(self) -> None:
         assert self._counting is not None  # noqa: S101 - it was begun
         part = list(islice(self._counting, SLICE))
         self._sum_bytes += sum(part)
         if len(part) == SLICE:
-            self._timers.after_ms(SLICE_PAUSE_MS, self._go_on)
+            self._timers.after_ms(SLICE_PAUSE_MS, self._count_some)
             return
         self._counting = None
         self._counted_bytes = self._sum_bytes

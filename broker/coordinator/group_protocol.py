@@ -35,10 +35,10 @@ class GroupProtocol(Protocol):
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
         """Handle a change of topics or settings."""
 
-    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinResponse) -> None:
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, respond: JoinResponse) -> None:
         """Handle a JoinGroup; the response may be sent much later."""
 
-    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncResponse) -> None:
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, respond: SyncResponse) -> None:
         """Handle a SyncGroup; the response is sent when the leader's assignment exists."""
 
     def heartbeat(
@@ -46,7 +46,7 @@ class GroupProtocol(Protocol):
     ) -> int:
         """Return the error of a member's heartbeat."""
 
-    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], respond: LeaveResponse) -> None:
         """Remove members; the response has an error for each."""
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:

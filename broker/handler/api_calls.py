@@ -114,14 +114,14 @@ class LateResponses:
         #: Responses are sent immediately until this time.
         self.until_ns = _EVER_NS
 
-    def give(self, answer: Callable[[], None]) -> None:
-        """Send a response now, or queue it after the waiting ones; ``answer`` raises nothing."""
+    def send(self, send_now: Callable[[], None]) -> None:
+        """Send a response now, or queue it after the waiting ones; ``send_now`` raises nothing."""
         if not self._waiting and self._now_ns() < self.until_ns:
-            answer()
+            send_now()
             return
         if not self._waiting:
-            self._slices.begin_own(self._answer())
-        self._waiting.append(answer)
+            self._slices.begin_own(self._send_waiting())
+        self._waiting.append(send_now)
 
     def finish(self) -> None:
         """Send all waiting responses, and later ones immediately: this is the last turn."""
@@ -129,7 +129,7 @@ class LateResponses:
         while self._waiting:
             self._waiting.popleft()()
 
-    def _answer(self) -> Work:
+    def _send_waiting(self) -> Work:
         while self._waiting:
             self._waiting.popleft()()
             yield None
@@ -205,8 +205,8 @@ class ApiCalls:
         if isinstance(error, InvalidReceive):
             self._warnings.warning(f"{key} {version}", BAD_REQUEST, key, version, error)
         else:
-            what = "closing the connection of a failed request (api key %d, version %d)"
-            logger.error(what, key, version, exc_info=error)
+            message = "closing the connection of a failed request (api key %d, version %d)"
+            logger.error(message, key, version, exc_info=error)
         self._responses.close_connection(request, self._now_ns())
 
     @property
@@ -233,12 +233,12 @@ class ApiCalls:
         elif isinstance(response, Deferred):
             settle = self._settle_late
             response.bind(
-                lambda late: self.late.give(lambda: self._contained(request, lambda: settle(request, late, local_ns)))
+                lambda late: self.late.send(lambda: self._contained(request, lambda: settle(request, late, local_ns)))
             )
             if response.timeout_ms >= 0 and not response.is_complete:
                 self._watch(request, response)
         else:
-            self._answer(request, response, local_ns)
+            self._respond(request, response, local_ns)
 
     def _settle_late(self, request: Request, response: Any, local_ns: int) -> None:
         if isinstance(response, GeneratorType):
@@ -246,9 +246,9 @@ class ApiCalls:
         elif request.is_long:
             self._begin(request, self._in_slices(request, at_length(response)))
         else:
-            self._answer(request, response, local_ns)
+            self._respond(request, response, local_ns)
 
-    def _answer(self, request: Request, response: Any, local_ns: int) -> None:
+    def _respond(self, request: Request, response: Any, local_ns: int) -> None:
         payload = codec.encode_response(request.api_key, request.api_version, request.correlation_id, response)
         error_code = first_error(response, request.api_key)
         facts = ResponseFacts(error_code, NO_RECORDS, about_of(request.about, response), *throttle_of(response))
@@ -335,7 +335,7 @@ class ApiCalls:
             if isinstance(error, TooManyElements):
                 rejection = whole_error_response(api.key, version, ErrorCode.INVALID_REQUEST, str(error))
             if rejection is not None:
-                self._answer(request, rejection, self._now_ns())
+                self._respond(request, rejection, self._now_ns())
                 return None
             self._warnings.warning(f"{api.key} {version}", BAD_REQUEST, api.key, version, error)
             self._close(request)
@@ -387,11 +387,11 @@ class ApiCalls:
     def _close(self, request: Request) -> None:
         self._responses.close_connection(request, self._now_ns())
 
-    def _contained(self, request: Request, answer: Callable[[], None]) -> None:
+    def _contained(self, request: Request, send: Callable[[], None]) -> None:
         """Send a response; contain a fault by closing the connection, so that it does not reach the completer."""
         self._current.enter(request.identity)
         try:
-            answer()
+            send()
         except Exception:
             logger.exception("cannot send the response to api key %d, version %d", request.api_key, request.api_version)
             self._close(request)

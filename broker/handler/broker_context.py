@@ -164,5 +164,5 @@ def _telemetry(
     return TelemetryReceiver(partitions.metadata, context.client_hosts, partitions.clock, record)
 
 
-def _nobody_waits(error: int, answer: bytes) -> None:
+def _nobody_waits(error: int, payload: bytes) -> None:
     """Ignore the reply: no request waits for this task."""

@@ -100,7 +100,7 @@ class FaultInjection:
         if fail is None or request.api_key == _PRODUCE or session.alters_response:
             self._handler.dispatch(request, may_be_fast=False)
         elif request.api_key != _FETCH:
-            self._refuse(request, fail.error)
+            self._reject(request, fail.error)
         elif fail.error in _OF_SESSIONS:
             wire = frame_fetch_response(request.api_version, request.correlation_id, [], [], status=(0, fail.error, 0))[
                 0
@@ -116,7 +116,7 @@ class FaultInjection:
                 for place in list(group.windows):
                     group.expire(place, _ANY_TIME_NS)
 
-    def _refuse(self, request: Request, error: int) -> None:
+    def _reject(self, request: Request, error: int) -> None:
         """Send an error response to a request without executing it."""
         body = parse_header(request.view, request.start, request.end).body_offset
         api, version, decoded = APIS[request.api_key], request.api_version, self._decoded(request, body)

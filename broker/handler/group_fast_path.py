@@ -70,7 +70,9 @@ _unpack_int16 = Struct(">h").unpack_from
 _pack_int32_into = Struct(">i").pack_into
 
 #: Responses to heartbeats without an error, by version, and the offset of their correlation id.
-_ANSWERS: Final = tuple([codec.encode_response(_HEARTBEAT, version, 0, {}) for version in range(_NEWEST_HEARTBEAT + 1)])
+_HEARTBEAT_RESPONSES: Final = tuple(
+    [codec.encode_response(_HEARTBEAT, version, 0, {}) for version in range(_NEWEST_HEARTBEAT + 1)]
+)
 _CORRELATION_ID: Final = 4
 
 #: Handles a request; False if it must use the general path.
@@ -111,18 +113,18 @@ class CommitResponses:
             try:
                 about, end = cached.facts
                 if error:
-                    self.answer(request, rejected(cached.topics, error), error, cached.facts)
+                    self.send_now(request, rejected(cached.topics, error), error, cached.facts)
                     continue
                 at = try_begin(request, now_ns, cached.response_bytes, NO_RECORDS, end)
                 if at >= 0:
                     cached.encode_into(view, at, request.correlation_id)
                 else:
-                    wire = cached.answer(request.correlation_id)
+                    wire = cached.encode(request.correlation_id)
                     responses.send(request, now_ns, now_ns, wire, ResponseFacts(about=about))
             except Exception:
                 self._fault(request)
 
-    def answer(
+    def send_now(
         self,
         request: Request,
         response: dict[str, Any],
@@ -138,7 +140,7 @@ class CommitResponses:
         """Send the response to a commit that matched no cached one, or the error of its write; raises nothing."""
         try:
             if error:
-                self.answer(request, rejected(topics, error), error, written.facts)
+                self.send_now(request, rejected(topics, error), error, written.facts)
             else:
                 now_ns, facts = self._now_ns(), ResponseFacts(written.error, about=written.facts[0])
                 self._responses.send(request, now_ns, now_ns, written.payload, facts)
@@ -159,13 +161,13 @@ class GroupFastPath:
         broker: BrokerContext,
         responses: ResponseWriter,
         slices: Slices,
-        answers: CommitResponses,
+        commit_responses: CommitResponses,
         caches: RequestCaches,
     ) -> None:
         self._broker = broker
         self._responses = responses
         self._slices = slices
-        self._answers = answers
+        self._commit_responses = commit_responses
         self._now_ns = broker.clock.monotonic_ns
         self._groups = broker.coordinators.groups
         self._linger = broker.coordinators.linger
@@ -206,7 +208,7 @@ class GroupFastPath:
             if found is None:
                 # Cache members only: a non-member could fill the cache with arbitrary ids.
                 self._heartbeats.keep(request.connection_id, cached)
-            payload = _ANSWERS[version]
+            payload = _HEARTBEAT_RESPONSES[version]
             at = responses.try_begin(request, now_ns, len(payload), NO_RECORDS, self._heartbeat_tails[version])
             if at >= 0:
                 responses.view[at : at + len(payload)] = payload
@@ -251,14 +253,14 @@ class GroupFastPath:
         validated = validated_commit(self._broker, version, body)
         facts = self._commit_facts(version, validated.row, validated.partitions)
         if validated.shard is None or not validated.records:
-            self._answers.answer(request, validated.response, validated.error, facts)
+            self._commit_responses.send_now(request, validated.response, validated.error, facts)
             return True
         payload = codec.encode_response(_OFFSET_COMMIT, version, request.correlation_id, validated.response)
         is_plain = not validated.error and body.retention_time_ms == NO_RETENTION
         if is_plain and validated.partitions <= _MOST_PARTITIONS:
             self._keep(request, (body, places), validated, payload)
         written = WrittenResponse(payload, validated.error, facts)
-        done = partial(self._answers.send_first, request, body.topics, written)
+        done = partial(self._commit_responses.send_first, request, body.topics, written)
         self._linger.connections.add(request.connection_id)
         validated.shard.append(validated.records, done, patient=True)
         return True
@@ -303,8 +305,8 @@ class GroupFastPath:
                 for part in asked.partitions
             ]
         commit = RepeatedCommit(body.group_id, targets)
-        said, facts = (body.topics, payload), self._commit_facts(version, validated.row, validated.partitions)
-        cached = CachedCommit(request, places, committer_of(body, version), shard, commit, said, facts)
+        sent, facts = (body.topics, payload), self._commit_facts(version, validated.row, validated.partitions)
+        cached = CachedCommit(request, places, committer_of(body, version), shard, commit, sent, facts)
         self._commits.keep(request.connection_id, cached)
 
     def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:

@@ -174,9 +174,9 @@ def boot(
         partitions.log_manager.is_clean_start = False
         partitions.publish_taken_over()
         # Clear the flags of the predecessor's parked fetches, and of handlers that no longer exist.
-        gone = range(context.handlers, context.broker_words.handlers_made) if index == 0 else ()
+        removed = range(context.handlers, context.broker_words.handlers_made) if index == 0 else ()
         for row in partitions.rows():
-            for waiter in (index, *gone):
+            for waiter in (index, *removed):
                 context.partitions.set_waiting(row, waiter, False)
     areas = MemoryAreas(context)
     cleared = clear_uncommitted_notes(partitions, context.channel, areas, poison)
@@ -240,7 +240,7 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
         metadata,
         context.partitions,
         config,
-        context.taken_over,
+        context.applied_metadata_version,
         context.coordinators,
         before_change,
         Room(

@@ -111,8 +111,8 @@ class PeerCalls:
     def _clearing_up(self, packed: bytes, done: TaskDone) -> TaskDone:
         """Return ``done``, wrapped to remove the file of the request when the reply arrives."""
 
-        def answered(error: int, payload: bytes) -> None:
+        def completed(error: int, payload: bytes) -> None:
             self.post.remove(packed)
             done(error, payload)
 
-        return answered
+        return completed

@@ -45,7 +45,7 @@ _NAMES = {
 }
 
 #: The kind of the reply to each kind of request.
-_ANSWER_KINDS = {PRODUCE_PART: PRODUCE_REPLY, TASK: TASK_REPLY}
+_REPLY_KINDS = {PRODUCE_PART: PRODUCE_REPLY, TASK: TASK_REPLY}
 
 
 class PeerRpc:
@@ -71,7 +71,7 @@ class PeerRpc:
         self._slices = slices
         self._now_ns = now_ns
         #: By source, the ring position up to which its messages have been handled.
-        self._taken: dict[int, int] = {}
+        self._handled: dict[int, int] = {}
         #: By source, the ring positions at which its unanswered parts of Produce end.
         self._unanswered: dict[int, set[int]] = defaultdict(set)
         self._position = 0
@@ -99,7 +99,7 @@ class PeerRpc:
             current.enter(identity)
             try:
                 if self._poison.is_condemned(identity):
-                    self._refuse(source, message)
+                    self._reject(source, message)
                 else:
                     self._takers[message.kind](source, message)
             except Exception:
@@ -107,7 +107,7 @@ class PeerRpc:
                 self._unanswered[source].discard(position)
                 self._reply_failure(source, message)
             current.leave()
-            self._taken[source] = position
+            self._handled[source] = position
             if self._now_ns() >= end_ns:
                 return messages[number:]
         return []
@@ -115,10 +115,10 @@ class PeerRpc:
     def publish(self) -> None:
         """Send the replies; only then release the requests that they belong to. HOT: once a turn."""
         self._peers.publish()
-        if self._taken:
-            self._peers.release_taken(self._taken, self._unanswered)
+        if self._handled:
+            self._peers.release_handled(self._handled, self._unanswered)
 
-    def _refuse(self, source: int, message: PeerMessage) -> None:
+    def _reject(self, source: int, message: PeerMessage) -> None:
         """Reject a message that predecessors died in; for a Produce its sender closes the connection."""
         self._poison.report_message(source, _NAMES[message.kind])
         if message.kind == PRODUCE_PART:
@@ -131,16 +131,16 @@ class PeerRpc:
 
     def _reply_failure(self, source: int, message: PeerMessage, error: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
         """Send an error reply for a failed message, so that its sender does not wait for ever."""
-        kind = _ANSWER_KINDS.get(message.kind)
+        kind = _REPLY_KINDS.get(message.kind)
         if kind is not None:
             reply = PeerMessage(kind, error_code=error, part=message.part, token=message.token, row=message.row)
-            self._peers.answer(source, reply)
+            self._peers.reply(source, reply)
 
     def _produce_part(self, source: int, message: PeerMessage) -> None:
         position, unanswered = self._position, self._unanswered[source]
         unanswered.add(position)
 
-        def answer(error: int, base_offset: int, time_ms: int) -> None:
+        def appended(error: int, base_offset: int, time_ms: int) -> None:
             start = self._produce.log_start_offset(message.row)
             reply = PeerMessage(
                 PRODUCE_REPLY,
@@ -152,10 +152,10 @@ class PeerRpc:
                 time_ms=time_ms,
                 argument=start,
             )
-            self._peers.answer(source, reply)
+            self._peers.reply(source, reply)
             unanswered.discard(position)
 
-        self._produce.receive_peer_part(source, message, self._areas.view(message.area), answer)
+        self._produce.receive_peer_part(source, message, self._areas.view(message.area), appended)
 
     def _produce_reply(self, source: int, message: PeerMessage) -> None:
         del source
@@ -164,8 +164,10 @@ class PeerRpc:
     def _task(self, source: int, message: PeerMessage) -> None:
         def reply(error_code: int, payload: bytes) -> None:
             place, packed = self._post.pack(payload)
-            answer = PeerMessage(TASK_REPLY, error_code=error_code, token=message.token, area=place, payload=packed)
-            self._peers.answer(source, answer)
+            message_back = PeerMessage(
+                TASK_REPLY, error_code=error_code, token=message.token, area=place, payload=packed
+            )
+            self._peers.reply(source, message_back)
 
         try:
             payload = self._post.unpack(message.area, message.payload, last_use=False)
@@ -177,7 +179,7 @@ class PeerRpc:
         if work is None:
             self._tasks.do(message.part, payload, reply)
         elif self._poison.is_condemned((-1 - source, message.token)):
-            self._refuse(source, message)
+            self._reject(source, message)
         else:
             self._slices.add_now(self._sliced(work, source, message, reply))
 
@@ -187,7 +189,7 @@ class PeerRpc:
             lane=("target", source),
             # A repeated request is at another ring position; its token is the same.
             identity=(-1 - source, message.token),
-            done=lambda answer: reply(*answer),
+            done=lambda result: reply(*result),
             failed=lambda: reply(int(ErrorCode.UNKNOWN_SERVER_ERROR), b""),
             doing=(f"{TASK_NAMES[message.part]} for target {source}", ""),
         )

@@ -99,7 +99,7 @@ class Peers:
             kept.append((message, sent))
             self.waiting += 1
 
-    def answer(self, target: int, message: PeerMessage) -> None:
+    def reply(self, target: int, message: PeerMessage) -> None:
         """Send a reply, now or when there is room; until then nothing more is read from that target."""
         kept = self._kept_replies[target]
         if kept or not self._try_send(target, message, None):
@@ -107,7 +107,7 @@ class Peers:
             self.waiting += 1
 
     def receive(self) -> list[Received]:
-        """Return the messages that have arrived; `release` or `release_taken` frees their memory. HOT: once a turn."""
+        """Return the messages that have arrived; `release` or `release_handled` frees them. HOT: once a turn."""
         arrived: list[Received] = []
         for source, ring in self._in.items():
             if ring.words[TAIL] == ring.cursor or self._kept_replies[source]:
@@ -119,21 +119,21 @@ class Peers:
                 arrived.append((source, PeerMessage._make((*PEER.unpack_from(self._view, at), payload)), end))
         return arrived
 
-    def release_taken(self, taken: dict[int, int], unanswered: Mapping[int, Collection[int]]) -> None:
+    def release_handled(self, handled: dict[int, int], unanswered: Mapping[int, Collection[int]]) -> None:
         """Release messages up to a position, by source, if the replies to them are in the ring.
 
         Messages that end at one of the ``unanswered`` positions stay in the ring; later ones are marked as done.
         """
-        for source in [source for source in taken if not self._kept_replies[source]]:
+        for source in [source for source in handled if not self._kept_replies[source]]:
             waits = unanswered.get(source, ())
-            end, unreleased = taken[source], self._unreleased[source]
+            end, unreleased = handled[source], self._unreleased[source]
             released = -1
             while unreleased and unreleased[0][0] <= end and unreleased[0][0] not in waits:
                 released, _ = unreleased.popleft()
             if released >= 0:
                 self._in[source].release_to(released)
             if not waits:
-                del taken[source]
+                del handled[source]
                 continue
             for position, at in unreleased:
                 if position > end:
@@ -160,9 +160,9 @@ class Peers:
 
     def _send_kept(self) -> None:
         """Send the queued messages that have room now."""
-        for target, answers in self._kept_replies.items():
-            while answers and self._try_send(target, answers[0], None):
-                answers.popleft()
+        for target, replies in self._kept_replies.items():
+            while replies and self._try_send(target, replies[0], None):
+                replies.popleft()
                 self.waiting -= 1
         for target, questions in self._kept_questions.items():
             while questions and self._try_ask(target, *questions[0]):

@@ -261,7 +261,7 @@ class ProcessContext:
         path = metadata_path(self.config.data_dir)
         return LiveSettings(path, self.config, lambda: self.broker_words.metadata_version, SystemClock.monotonic_ns)
 
-    def taken_over(self) -> int:
+    def applied_metadata_version(self) -> int:
         """Return the metadata version that every handler has loaded."""
         return min(self.slots.metadata_version(HANDLER, index) for index in range(self.handlers))
 

@@ -33,14 +33,14 @@ def replace_file(path: Path, content: str, *, durable: bool = True) -> None:
     `durable`: the new content also survives a power failure. A directory of that name is renamed: it cannot be
     replaced, and this broker did not create it.
     """
-    beside = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + ".tmp")
     try:
-        _write(beside, content.encode(), durable=durable)
+        _write(temporary, content.encode(), durable=durable)
         if path.is_dir():
             set_aside(path)
-        beside.replace(path)
+        temporary.replace(path)
     except OSError:
-        remove_if_there(beside)
+        remove_if_there(temporary)
         raise
 
 

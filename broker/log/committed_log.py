@@ -89,7 +89,7 @@ class CommittedLog:
         #: Base offsets of segments begun by a failed write, which are not part of the log; removed when the log is
         #: restored.
         self._begun: set[int] = set()
-        self._take_config(config)
+        self._apply_config(config)
 
     @classmethod
     def open(
@@ -119,7 +119,7 @@ class CommittedLog:
         self.log_start_offset = max(resume.log_start_offset, bases[0])
         self._rolled = RolledSegments(self.directory, files.rolled)
         self._snapshots = SnapshotSchedule(self.directory)
-        self._take_files(files, resume.recovery_point)
+        self._adopt_files(files, resume.recovery_point)
         if isinstance(resume, Checkpointed) and self._producers.open_transactions:
             _log.info(
                 "%s: last stable offset %d, log end %d: open transactions of %d producers",
@@ -146,7 +146,7 @@ class CommittedLog:
         self._is_first_commit = False
         self._write_epochs()
 
-    def _take_files(self, files: LoadedFiles, recovery_point: int) -> None:
+    def _adopt_files(self, files: LoadedFiles, recovery_point: int) -> None:
         """Continue from files that hold exactly the committed batches. Raises OSError."""
         self._segment = files.active
         self._pending_rolls = []
@@ -163,10 +163,10 @@ class CommittedLog:
 
     def update_config(self, config: LogConfig) -> None:
         """Apply changed settings; index settings apply from the next segment on."""
-        self._take_config(config)
+        self._apply_config(config)
         self._rolls.change(self._segment)
 
-    def _take_config(self, config: LogConfig) -> None:
+    def _apply_config(self, config: LogConfig) -> None:
         self.config = config
         self._rolls = RollPolicy(config)
         self._limits = AppendLimits(config)
@@ -210,7 +210,7 @@ class CommittedLog:
                 self._flush.sync_data(segment.fileno(), end_offset, now_ns)
             except OSError as error:
                 if error.errno not in NO_DESCRIPTOR:
-                    self._go_offline(error)
+                    self._set_offline(error)
                 raise
         self._flush.note_commit(now_ns)
 
@@ -235,14 +235,14 @@ class CommittedLog:
         end = PublishedEnd(self.log_end_offset, self.segment_base, self.position, self.log_start_offset)
         try:
             files = restore_files(self.directory, self._rolled.infos, self._begun, self._rolls.shape, end)
-            self._snapshots.begin_anew()
-            self._take_files(files, self.recovery_point)
+            self._snapshots.reset()
+            self._adopt_files(files, self.recovery_point)
             self._begun = set()
         except (OSError, LogDamaged) as error:
             is_passing = not self.fault and isinstance(error, OSError) and error.errno in NO_ROOM
-            self._go_offline(error, is_passing=is_passing)
+            self._set_offline(error, is_passing=is_passing)
 
-    def _write_failed(self, what: object, error: OSError) -> LogWriteFailed:
+    def _write_failed(self, action: object, error: OSError) -> LogWriteFailed:
         """Return the exception to raise. Without space the log waits for `catch_up`; any other error makes it offline.
 
         Such an error may have damaged adjacent data: after one error the disk is not used again for this log.
@@ -252,14 +252,14 @@ class CommittedLog:
             OPEN_SEGMENTS.make_room()
         if error.errno not in NO_ROOM:
             if not self.fault:
-                self._go_offline(error)
+                self._set_offline(error)
         elif self.fault:
             self._restore()
         else:
             self._forget_staged()
             self.fault = error.errno or errno.ENOSPC
             self._set_strictness()
-        return LogWriteFailed(str(what), error)
+        return LogWriteFailed(str(action), error)
 
     def hold(self, hold: AppendHold) -> None:
         """Reject batches from now on, or accept them again. O(1), because up to ten thousand logs are updated."""
@@ -267,7 +267,7 @@ class CommittedLog:
         self._set_strictness()
 
     @property
-    def is_behind(self) -> bool:
+    def needs_catch_up(self) -> bool:
         """Whether `catch_up` has something to do after a write that failed for lack of space."""
         return self.fault in NO_ROOM or not self._epochs.is_stored
 
@@ -288,7 +288,7 @@ class CommittedLog:
         if self.fault or self._segment.is_present():
             return
         missing = FileNotFoundError(errno.ENOENT, "removed during an append", str(self._segment.path))
-        self._go_offline(missing)
+        self._set_offline(missing)
 
     # ---- durability ----------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class CommittedLog:
             self._flush.sync_rolled()
             self._segment.sync()
         except OSError as error:
-            self._go_offline(error)
+            self._set_offline(error)
             raise LogWriteFailed(str(self.directory), error) from error
         self._flush.done(self.log_end_offset)
 
@@ -337,13 +337,13 @@ class CommittedLog:
         else:
             # An offline log is never caught up later.
             self.catch_up()
-            self._go_offline(error)
+            self._set_offline(error)
 
     def reject_everything(self) -> None:
         """Reject all further batches: the staged batches, and so the state in memory, may be wrong."""
-        self._go_offline(RuntimeError("an internal error, see above"))
+        self._set_offline(RuntimeError("an internal error, see above"))
 
-    def _go_offline(self, error: Exception, *, is_passing: bool = False) -> None:
+    def _set_offline(self, error: Exception, *, is_passing: bool = False) -> None:
         self.next_offset = self.log_end_offset
         self._reject_batches(error, is_passing=is_passing)
 
@@ -394,10 +394,10 @@ class CommittedLog:
         self.discard_staged()
         self.catch_up()
         if moves and not self.fault and self._snapshots.files.offsets[-1:] != [self.log_end_offset]:
-            self._snapshots.take(self.log_end_offset, self._producers, self._rolled.bases())
+            self._snapshots.write(self.log_end_offset, self._producers, self._rolled.bases())
         if clean and not self.fault and self.recovery_point != self.log_end_offset:
             self._segment.finish_time_index()
-            self._snapshots.take(self.log_end_offset, self._producers, self._rolled.bases())
+            self._snapshots.write(self.log_end_offset, self._producers, self._rolled.bases())
             self._snapshots.files.sync_newest()
             self.flush()
         self._segment.close()

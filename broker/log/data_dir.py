@@ -180,7 +180,7 @@ def lock_data_dir(path: Path) -> int:
     return fd
 
 
-def take_clean_shutdown_mark(path: Path) -> bool:
+def remove_clean_shutdown_mark(path: Path) -> bool:
     """Return whether the last run was shut down cleanly, and remove the mark, so that a crash leaves none."""
     mark = path / CLEAN_SHUTDOWN_FILE
     was_clean = mark.exists()

@@ -71,7 +71,7 @@ class Flusher(Generic[Log, SomeJob]):
         self._thread = threading.Thread(target=self._run, args=(jobs,), name="flusher", daemon=True)
         self._thread.start()
 
-    def take(self, *, wait: bool = False) -> list[Flushed[Log, SomeJob]]:
+    def finished(self, *, wait: bool = False) -> list[Flushed[Log, SomeJob]]:
         """Return the started jobs once all of them are finished; with ``wait``, block until then."""
         thread = self._thread
         if thread is None or (thread.is_alive() and not wait):

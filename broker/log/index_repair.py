@@ -46,9 +46,9 @@ def damaged_index(segment: LogSegment, size_bytes: int, end_offset: int) -> Path
         first = next(scan_headers(fd, start, size_bytes, BATCH_HEADER_BYTES), None)
         if first is None or first[1].last_offset != last[0]:
             return index.file.path
-    behind = max((header.max_timestamp for _, header in scan_headers(fd, start, size_bytes)), default=NO_TIMESTAMP)
+    newest_ms = max((header.max_timestamp for _, header in scan_headers(fd, start, size_bytes)), default=NO_TIMESTAMP)
     largest_ms, offset = times.last()
-    if not times.file.is_whole() or not _ascends(times.file) or behind > largest_ms:
+    if not times.file.is_whole() or not _ascends(times.file) or newest_ms > largest_ms:
         return times.file.path
     if not times.file.entries:
         return None

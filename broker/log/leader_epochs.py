@@ -117,21 +117,21 @@ def resume_epochs(
     batches, and written at once.
     """
     path = directory / FILE_NAME
-    is_behind = False
+    is_stale = False
     try:
         epochs = read_epochs(directory)
         if not epochs.entries and bases and end_offset > bases[0]:
             raise CheckpointCorruptError(f"{path} is missing or empty")
     except CheckpointCorruptError as error:
         _log.warning("Rebuilding the leader epochs from the batches: %s", error)
-        epochs, is_behind = _epochs_of_batches(directory, bases), True
+        epochs, is_stale = _epochs_of_batches(directory, bases), True
     for epoch, start_offset in seen:
         if epoch > epochs.latest:
-            is_behind = epochs.assign(epoch, start_offset)
+            is_stale = epochs.assign(epoch, start_offset)
     latest = epochs.latest + 1 if least_epoch is None else max(epochs.latest, least_epoch, 0)
     epochs.cut_end(end_offset)
     epochs.assign(latest, end_offset)
-    if is_behind:
+    if is_stale:
         try:
             write_epochs(directory, epochs, durable=False)
         except OSError as error:

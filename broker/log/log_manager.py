@@ -137,7 +137,7 @@ class LogManager:
         prevents the use of the old entries.
         """
         # A checkpoint that is being written has these partitions, and must not overwrite the one written here.
-        self._take_checkpoint(wait=True)
+        self._finish_checkpoint(wait=True)
         found = self._checkpointed()
         stored = [key for key in keys if key in self._written or key in found]
         for key in stored:
@@ -195,12 +195,12 @@ class LogManager:
     def tick(self) -> None:
         """Run due tasks: flush logs, write checkpoints, expire idle producers."""
         now_ns = self._clock.monotonic_ns()
-        self._take_flushed()
+        self._finish_flushes()
         if self._unflushed and not self._flusher.is_busy:
-            due = self._take_due(now_ns)
+            due = self._next_due(now_ns)
             if due:
                 self._flusher.start([(log, log.begin_flush()) for log in due])
-        self._take_checkpoint()
+        self._finish_checkpoint()
         if now_ns >= self._checkpoint_due_ns and not self._checkpointer.is_busy:
             self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
             self._begin_checkpoint()
@@ -212,10 +212,10 @@ class LogManager:
 
     def wait_for_flushes(self) -> None:
         """Wait until the flushes and checkpoints that `tick` has begun are durable."""
-        self._take_flushed(wait=True)
-        self._take_checkpoint(wait=True)
+        self._finish_flushes(wait=True)
+        self._finish_checkpoint(wait=True)
 
-    def _take_due(self, now_ns: int) -> list[PartitionLog]:
+    def _next_due(self, now_ns: int) -> list[PartitionLog]:
         """Return the logs whose flush is due, and look again only at those with a later due time."""
         due: list[PartitionLog] = []
         later: set[TopicPartition] = set()
@@ -231,15 +231,15 @@ class LogManager:
         self._unflushed.intersection_update(later)
         return due
 
-    def _take_flushed(self, *, wait: bool = False) -> None:
-        for log, job, error in self._flusher.take(wait=wait):
+    def _finish_flushes(self, *, wait: bool = False) -> None:
+        for log, job, error in self._flusher.finished(wait=wait):
             log.end_flush(job, error)
 
     def checkpoint(self) -> None:
         """Write recovery points, log starts and log ends to the checkpoint files, if any of them changed."""
-        self._take_checkpoint(wait=True)
+        self._finish_checkpoint(wait=True)
         self._begin_checkpoint()
-        self._take_checkpoint(wait=True)
+        self._finish_checkpoint(wait=True)
 
     def _begin_checkpoint(self) -> None:
         self.producer_ids = sum([log.producer_ids for log in self.logs.values()])
@@ -249,8 +249,8 @@ class LogManager:
         if offsets != self._written or self._removed:
             self._checkpointer.start([(None, _CheckpointJob(self._checkpoints, offsets, frozenset(self._removed)))])
 
-    def _take_checkpoint(self, *, wait: bool = False) -> None:
-        for _, job, error in self._checkpointer.take(wait=wait):
+    def _finish_checkpoint(self, *, wait: bool = False) -> None:
+        for _, job, error in self._checkpointer.finished(wait=wait):
             if error is None:
                 self._written = job.offsets
                 self._removed -= job.removed

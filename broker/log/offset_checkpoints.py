@@ -90,9 +90,9 @@ class OffsetCheckpoints:
 
         A deletion waits for this, and there may be 10,000 lines: they are not parsed.
         """
-        gone = {f"{topic} {partition}" for topic, partition in removed}
+        dropped = {f"{topic} {partition}" for topic, partition in removed}
         lines = read_lines(self._data_dir / name)
-        left = [line for line in lines if line.rpartition(" ")[0] not in gone]
+        left = [line for line in lines if line.rpartition(" ")[0] not in dropped]
         return None if len(left) == len(lines) else left
 
     def _read(self, name: str, checksums: Mapping[str, tuple[int, int]]) -> dict[TopicPartition, int] | None:

@@ -303,7 +303,7 @@ class PartitionLog(MaintainedLog):
         snapshots = self._snapshots
         snapshots.left_bytes -= size_bytes - self.size_bytes + batches * WALK_BYTES_PER_BATCH
         if snapshots.left_bytes <= 0:
-            snapshots.take(next_offset, self._producers, self._rolled.bases())
+            snapshots.write(next_offset, self._producers, self._rolled.bases())
         self.size_bytes = size_bytes
         return True
 

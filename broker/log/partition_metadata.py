@@ -57,8 +57,8 @@ def claim_directory(directory: Path, name: PartitionName) -> bool:
         )
     has_records = bool(offsets_of(directory, LOG_SUFFIX))
     if has_records:
-        what = "is missing" if found is None else f"cannot be read as it is ({found[:80]!r})"
-        _log.warning("%s %s; rewriting it for topic id %s", path, what, _encoded(name.topic_id))
+        problem = "is missing" if found is None else f"cannot be read as it is ({found[:80]!r})"
+        _log.warning("%s %s; rewriting it for topic id %s", path, problem, _encoded(name.topic_id))
     write_topic_id(directory, name.topic_id)
     return has_records
 

@@ -271,7 +271,7 @@ def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Che
     report_lost(directory, end_offset, resume.recovery_point)
     if end_offset < resume.log_start_offset:
         segment.close()
-        return _begin_anew(directory, bases, end_offset, shape, resume)
+        return _create_at_known_end(directory, bases, end_offset, shape, resume)
     if resume.is_exact and end_offset < resume.recovery_point:
         segment.become_inactive()
         segment = new_segment(directory, resume.recovery_point, shape, existing=False)
@@ -293,7 +293,7 @@ def _without_torn(directory: Path, bases: list[int], cut: int, recovery_point: i
     return bases[: cut + 1]
 
 
-def _begin_anew(
+def _create_at_known_end(
     directory: Path, bases: list[int], end_offset: int, shape: SegmentShape, resume: Checkpointed
 ) -> LoadedFiles:
     for base_offset in bases:

@@ -94,27 +94,27 @@ class Controller:
         metadata: MetadataCache,
         partitions: PartitionTable,
         config: BrokerConfig,
-        taken_over: Callable[[], int],
+        applied_version: Callable[[], int],
         coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
         before_change: Callable[[], None] = nothing_to_do,
         room: Room = Room(256, 256),  # noqa: B008 - an immutable value
     ) -> Controller:
-        """Open the metadata file and read it; ``taken_over`` returns the version that all handlers have applied.
+        """Open the metadata file and read it; ``applied_version`` returns the version that all handlers have applied.
 
         Raises BootFailed: the file is unusable, or has too many partitions.
         """
         path = metadata_path(config.data_dir)
         store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change, check=check_readable)
-        taken = store.taken_rows()
-        if taken and taken[-1][0] >= partitions.rows:
+        assigned = store.assigned_rows()
+        if assigned and assigned[-1][0] >= partitions.rows:
             store.close()
-            raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
+            raise BootFailed(f"partition row {assigned[-1][0]} is beyond max.partitions ({partitions.rows})")
         metadata.refresh()
         metadata.set_aside.log(path)
         for name in metadata.configured_groups():
             for override in out_of_bounds(metadata.group_configs(name), metadata.broker_config):
                 log.warning("group %s: %s, which is used instead", name, override)
-        rows = PartitionRows(partitions, taken, metadata.version, taken_over)
+        rows = PartitionRows(partitions, assigned, metadata.version, applied_version)
         return cls(store, metadata, rows, config, coordinators, room)
 
     @property
@@ -148,7 +148,7 @@ class Controller:
             try:
                 outcome = check_new_topic(self._metadata, self._coordinators, topic)
                 charge(outcome.partitions)
-                rows = self._take_rows(outcome.partitions)
+                rows = self._allocate_rows(outcome.partitions)
             except ApiError as error:
                 outcomes.append(TopicOutcome(topic.name, error.code, error.message))
                 continue
@@ -157,11 +157,11 @@ class Controller:
                 outcome = outcome._replace(topic_id=topic_id)
             outcomes.append(outcome)
             accepted.append((outcome, rows))
-        taken = [row for _, rows in accepted for row in rows]
+        allocated = [row for _, rows in accepted for row in rows]
         if validate_only:
-            self._rows.put_back(taken)
+            self._rows.put_back(allocated)
         elif accepted:
-            with self._change(request, outcomes, taken) as transaction:
+            with self._change(request, outcomes, allocated) as transaction:
                 for outcome, rows in accepted:
                     transaction.insert_topic(outcome.topic_id, outcome.name, rows, outcome.configs)
             for outcome, _ in accepted:
@@ -224,17 +224,17 @@ class Controller:
             try:
                 topic = check_more_partitions(self._metadata, each)
                 charge(each.partitions - len(topic.partitions))
-                rows = self._take_rows(each.partitions - len(topic.partitions))
+                rows = self._allocate_rows(each.partitions - len(topic.partitions))
             except ApiError as error:
                 outcomes.append(TopicOutcome(each.name, error.code, error.message))
                 continue
             outcomes.append(TopicOutcome(each.name))
             accepted.append((topic, rows))
-        taken = [row for _, rows in accepted for row in rows]
+        allocated = [row for _, rows in accepted for row in rows]
         if validate_only:
-            self._rows.put_back(taken)
+            self._rows.put_back(allocated)
         elif accepted:
-            with self._change(request, outcomes, taken) as transaction:
+            with self._change(request, outcomes, allocated) as transaction:
                 for topic, rows in accepted:
                     transaction.add_partitions(topic.topic_id, len(topic.partitions), rows)
             for topic, rows in accepted:
@@ -318,11 +318,11 @@ class Controller:
 
     @contextmanager
     def _change(
-        self, request: str | None = None, outcomes: Sequence[TopicOutcome] = (), taken: Sequence[int] = ()
+        self, request: str | None = None, outcomes: Sequence[TopicOutcome] = (), allocated: Sequence[int] = ()
     ) -> Iterator[Transaction]:
         """Yield the next change, which also records its request's outcomes and the rows that owners have released.
 
-        ``taken``: the rows allocated for it, which are returned if the change fails.
+        ``allocated``: the rows allocated for it, which are returned if the change fails.
         """
         # Rows are free once a change is committed: not while several are combined.
         released = [] if self._store.is_together else self._rows.release()
@@ -333,13 +333,13 @@ class Controller:
                     transaction.keep_outcomes(request, outcomes)
                 yield transaction
         except Exception:
-            self._rows.put_back(taken)
+            self._rows.put_back(allocated)
             raise
         self._rows.free(released, self._store.change)
 
-    def _take_rows(self, count: int) -> list[int]:
+    def _allocate_rows(self, count: int) -> list[int]:
         self.release_rows(wanted=count)
-        return self._rows.take(count)
+        return self._rows.allocate(count)
 
     def release_rows(self, wanted: int = 0) -> bool:
         """Release rows of deleted partitions, if rows run short; False if nothing was done."""

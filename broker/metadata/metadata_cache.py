@@ -206,11 +206,11 @@ class MetadataCache:
         """
         delta = yield from self._reader.read_in_steps(self.version)
         if delta is not None:
-            yield from self._take_all(delta, changes)
+            yield from self._apply_delta(delta, changes)
         if self._at_start is None:
             self._at_start = frozenset(self._by_id)
 
-    def take_acls(self, change: int, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
+    def apply_acls(self, change: int, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
         """Apply a change of ACLs that this process has made itself, without reading them again."""
         if self.authorizer is not None and self.version == change - 1:
             self.authorizer.update(added, removed)
@@ -221,22 +221,22 @@ class MetadataCache:
 
     def has_row(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
         """Return whether a deleted partition still has its row; reads the metadata file."""
-        return self._reader.is_taken_by(partition.row, topic.topic_id)
+        return self._reader.is_assigned_to(partition.row, topic.topic_id)
 
     def close(self) -> None:
         """Close the connection to the metadata file."""
         self._reader.close()
 
-    def _take_all(self, delta: MetadataDelta, changes: Changes) -> Steps[None]:
+    def _apply_delta(self, delta: MetadataDelta, changes: Changes) -> Steps[None]:
         if delta.complete:
             yield from self._drop_missing(delta.topics, changes)
         for number, record in enumerate(delta.topics):
             if number % ELEMENTS_AT_ONCE == 0:
                 yield
-            self._take(record, changes)
+            self._apply_topic(record, changes)
         with _contained(BROKER, delta.version):
-            if self._settings.take(delta.broker_configs):
-                self._take_settings(changes)
+            if self._settings.apply(delta.broker_configs):
+                self._apply_settings(changes)
         if not self.version:
             # The file of an earlier version may have no levels.
             self.finalized_features = finalized_levels({})
@@ -244,29 +244,29 @@ class MetadataCache:
             yield
             with _contained(kind, delta.version):
                 if kind is EntityKind.ACL:
-                    yield from self._take_acls(entities, are_all=True)
+                    yield from self._refresh_acls(entities, are_all=True)
                 else:
                     found = self.set_aside.readable_entities(kind, entities)
-                    self._take_entities(kind, {name: values for name, values in found.items() if values})
+                    self._replace_entities(kind, {name: values for name, values in found.items() if values})
         for kind, entities in delta.changed_entities.items():
             yield
             with _contained(kind, delta.version):
                 if kind is EntityKind.ACL:
-                    yield from self._take_acls(entities, are_all=False)
+                    yield from self._refresh_acls(entities, are_all=False)
                 else:
-                    self._take_changed_entities(kind, self.set_aside.readable_entities(kind, entities))
+                    self._apply_entities(kind, self.set_aside.readable_entities(kind, entities))
         self.version = delta.version
 
     def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> Steps[None]:
         remaining = {record.topic_id for record in records}
-        gone = [topic for topic in self._by_id.values() if topic.topic_id not in remaining]
-        for number, topic in enumerate(gone):
+        removed = [topic for topic in self._by_id.values() if topic.topic_id not in remaining]
+        for number, topic in enumerate(removed):
             if number % ELEMENTS_AT_ONCE == 0:
                 yield
             self._forget(topic)
             changes.deleted.extend((topic, partition) for partition in topic.partitions)
 
-    def _take(self, record: TopicRecord, changes: Changes) -> None:
+    def _apply_topic(self, record: TopicRecord, changes: Changes) -> None:
         configs = self.set_aside.readable(TOPIC, record.name, {} if record.deleted else record.configs)
         record = record._replace(configs=configs)
         known = self._by_id.get(record.topic_id)
@@ -300,7 +300,7 @@ class MetadataCache:
         if self._by_metric_name.get(in_metrics) is topic:
             del self._by_metric_name[in_metrics]
 
-    def _take_settings(self, changes: Changes) -> None:
+    def _apply_settings(self, changes: Changes) -> None:
         """Apply settings of the broker. They are defaults of topics, so all topics count as altered."""
         self.broker_overrides = self._settings.overrides
         self.loaded_config = self._settings.loaded
@@ -310,7 +310,7 @@ class MetadataCache:
         altered = {topic.topic_id for topic in changes.altered}
         changes.altered.extend(topic for topic in self._by_id.values() if topic.topic_id not in altered)
 
-    def _take_entities(self, kind: EntityKind, entities: Entities) -> None:
+    def _replace_entities(self, kind: EntityKind, entities: Entities) -> None:
         if kind is EntityKind.CLIENT_QUOTA:
             self._client_quotas = dict(quotas_of(entities))
         elif kind is EntityKind.FEATURE:
@@ -323,7 +323,7 @@ class MetadataCache:
         else:
             self._client_metrics_configs = _configs_of(entities)
 
-    def _take_changed_entities(self, kind: EntityKind, entities: Entities) -> None:
+    def _apply_entities(self, kind: EntityKind, entities: Entities) -> None:
         """Apply changed entities: the cost depends on their number, not on the total."""
         if kind is EntityKind.FEATURE:
             levels = {name: {LEVEL: level} for name, level in self.finalized_features.items()}
@@ -338,7 +338,7 @@ class MetadataCache:
             replace_changed(known, _configs_of(entities))
             self._share_group_configs.clear()
 
-    def _take_acls(self, entities: Entities, *, are_all: bool) -> Steps[None]:
+    def _refresh_acls(self, entities: Entities, *, are_all: bool) -> Steps[None]:
         """Apply ACLs in steps: the changed ones, or all. They become effective together in the last step."""
         if self.authorizer is None:
             return

@@ -55,7 +55,7 @@ def configured_at_start(config: BrokerConfig) -> BrokerConfig:
     if stored is None:
         return config
     settings = BrokerSettings(config, SetAside())
-    settings.take(stored.broker_configs)
+    settings.apply(stored.broker_configs)
     return settings.in_force
 
 

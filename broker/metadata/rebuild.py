@@ -228,7 +228,7 @@ def _rebuild(
             by_topic.setdefault(each.topic, []).append(each)
     store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change, check=check_readable)
     with closing(store):
-        row = max((taken for taken, _ in store.taken_rows()), default=-1) + 1
+        row = max((assigned for assigned, _ in store.assigned_rows()), default=-1) + 1
         with store.transaction() as transaction:
             for topic, partitions in by_topic.items():
                 count = max(each.partition for each in partitions) + 1

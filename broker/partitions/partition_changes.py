@@ -86,14 +86,14 @@ class PartitionChanges:
         place = self._to_open.get(row)
         if place is None:
             return False
-        self._take(place)
+        self._run(place)
         return True
 
     def close_now(self, row: int) -> None:
         """Run the pending deletion of the partition of a row, if any."""
         place = self._to_close.get(row)
         if place is not None:
-            self._take(place)
+            self._run(place)
 
     def alter_now(self, row: int) -> None:
         """Run the pending update of a row, if any."""
@@ -101,10 +101,10 @@ class PartitionChanges:
         if bring_up_to_date is not None:
             bring_up_to_date(row)
 
-    def begin(self, slices: Slices, taken: Callable[[], None], done: Callable[[], None]) -> None:
+    def begin(self, slices: Slices, progress: Callable[[], None], done: Callable[[], None]) -> None:
         """Run the steps in slices, unless this is already in progress.
 
-        Calls ``taken`` after the steps of each partition, ``done`` when no steps remain.
+        Calls ``progress`` after the steps of each partition, ``done`` when no steps remain.
         """
         if self._is_begun or not len(self):
             return
@@ -114,25 +114,25 @@ class PartitionChanges:
             done()
 
         self._is_begun = True
-        slices.add_now(SlicedWork(self.work(taken), "changes", end, end, ("opening and removing logs", "")))
+        slices.add_now(SlicedWork(self.work(progress), "changes", end, end, ("opening and removing logs", "")))
 
-    def work(self, taken: Callable[[], None] | None = None) -> Work:
+    def work(self, progress: Callable[[], None] | None = None) -> Work:
         """Run all steps, one partition per slice, including steps added meanwhile."""
         while len(self):
             if self._to_alter:
                 self.alter_now(next(iter(self._to_alter)))
             else:
-                self._take(next(iter(self._steps)))
-            if taken is not None:
-                taken()
+                self._run(next(iter(self._steps)))
+            if progress is not None:
+                progress()
             yield None
 
-    def finish(self, taken: Callable[[], None] | None = None) -> None:
-        """Run all steps at once; calls `taken` after those of each partition."""
-        for _ in self.work(taken):
+    def finish(self, progress: Callable[[], None] | None = None) -> None:
+        """Run all steps at once; calls `progress` after those of each partition."""
+        for _ in self.work(progress):
             pass
 
-    def _take(self, place: Place) -> None:
+    def _run(self, place: Place) -> None:
         row = self._rows.pop(place, None)
         if row is not None:
             del self._to_open[row]

@@ -79,10 +79,10 @@ class PartitionManager:
         self._readers: dict[int, LogReader] = {}
         self._ticks = 0
         self._owners: dict[int, int] = {}
-        self._taken_over = 0
+        self._published_version = 0
         #: Metadata changes applied here but not yet added to `changes`, and the steps that continue.
-        self._taken = Changes([], [], [])
-        self._taking: Steps[None] | None = None
+        self._unapplied = Changes([], [], [])
+        self._refreshing: Steps[None] | None = None
 
     @property
     def is_behind(self) -> bool:
@@ -92,13 +92,13 @@ class PartitionManager:
     @property
     def is_taking(self) -> bool:
         """Whether this process is applying a metadata change in steps."""
-        return self._taking is not None
+        return self._refreshing is not None
 
     def publish_taken_over(self) -> None:
         """Publish the metadata version up to which this handler has applied changes, unless some are pending."""
         version = self.metadata.version
-        if version != self._taken_over and not self.changes and self._is_handler:
-            self._taken_over = version
+        if version != self._published_version and not self.changes and self._is_handler:
+            self._published_version = version
             self._slots.set_metadata_version(HANDLER, self.index, version)
 
     def load_metadata(self) -> None:
@@ -122,39 +122,41 @@ class PartitionManager:
         is logged and does not block the others: no change is reported twice.
         """
         # Steps in progress do not include changes published since.
-        begun, self._taking = self._taking, None
+        begun, self._refreshing = self._refreshing, None
         try:
-            for steps in filter(None, (begun, self.metadata.refresh_in_steps(self._taken))):
+            for steps in filter(None, (begun, self.metadata.refresh_in_steps(self._unapplied))):
                 for _ in steps:
                     # The controller applies its own changes, all at once.
                     if self._is_handler and self.clock.monotonic_ns() >= end_ns:
-                        self._taking = steps
+                        self._refreshing = steps
                         return
         finally:
             # Also after an error: no change is reported twice.
-            taken = Changes(self._taken.created.copy(), self._taken.deleted.copy(), self._taken.altered.copy())
-            for each in self._taken:
+            changes = Changes(
+                self._unapplied.created.copy(), self._unapplied.deleted.copy(), self._unapplied.altered.copy()
+            )
+            for each in self._unapplied:
                 each.clear()
-            self._add_changes(taken)
+            self._add_changes(changes)
         self.log_manager.expire_producers_after(self.metadata.broker_config.producer_id_expiration_ms)
 
-    def _add_changes(self, taken: Changes) -> None:
-        own = [(topic.name, partition.index) for topic, partition in taken.deleted if partition.owner == self.index]
+    def _add_changes(self, changes: Changes) -> None:
+        own = [(topic.name, partition.index) for topic, partition in changes.deleted if partition.owner == self.index]
         if own:
             self.log_manager.forget_checkpoints(own)
         # Deletions first: a topic that was deleted and recreated reuses its directory's name.
-        self.changes.delete(taken.deleted, self._forget)
-        for topic, partition in taken.deleted:
+        self.changes.delete(changes.deleted, self._forget)
+        for topic, partition in changes.deleted:
             if topic.internal:
                 # The coordinator of an internal topic does not look up the row, so close it now.
                 self._close(topic, partition)
             if self._unopened:
                 self._unopened.pop(partition.row, None)
-        for topic, partition in taken.created:
+        for topic, partition in changes.created:
             self._owners[partition.row] = partition.owner
             if partition.owner == self.index:
                 self._add_opening(topic, partition)
-        for topic in taken.altered:
+        for topic in changes.altered:
             rows = [partition.row for partition in topic.partitions if partition.owner == self.index]
             self.changes.alter(rows, self._bring_up_to_date)
 

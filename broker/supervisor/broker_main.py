@@ -24,7 +24,7 @@ from rotunda.broker.errors import BootFailed, ConfigError
 from rotunda.broker.log.data_dir import (
     lock_data_dir,
     prepare_data_dir,
-    take_clean_shutdown_mark,
+    remove_clean_shutdown_mark,
     want_of_privacy,
     write_clean_shutdown_mark,
 )
@@ -109,7 +109,7 @@ def _prepare(
         check_or_rebuild(config, SystemClock().wall_ms(), reserve.make_room)
         prepare_metadata(data_dir, config.max_partitions, ephemeral=config.ephemeral, before_change=reserve.make_room)
         before_start()
-        was_clean = take_clean_shutdown_mark(data_dir)
+        was_clean = remove_clean_shutdown_mark(data_dir)
     context = _make_heritage(config, run_path, cluster_id, log_output, undo, is_clean_start=was_clean)
     check_descriptor_limit(descriptors_needed(context))
     log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=context.after_log_line)

@@ -49,7 +49,7 @@ class Desk:
             assert source == CLEANER
             assert message.kind == TASK
             self.answered.append(message)
-            self.handler.answer(source, PeerMessage(TASK_REPLY, token=message.token, payload=payload))
+            self.handler.reply(source, PeerMessage(TASK_REPLY, token=message.token, payload=payload))
         self.handler.publish()
         self.handler.release()
 
@@ -74,7 +74,7 @@ def test_a_response_that_comes_twice_is_dropped() -> None:
     owners = desk.cleaner(1)
     owners.ask(0, "retain_log", b"")
     (question,) = desk.answered
-    desk.handler.answer(CLEANER, PeerMessage(TASK_REPLY, token=question.token, payload=b"again"))
+    desk.handler.reply(CLEANER, PeerMessage(TASK_REPLY, token=question.token, payload=b"again"))
     desk.handler.publish()
     desk.bells[CLEANER].meanwhile = lambda _: desk.answer_all(b"second")
     assert owners.ask(0, "retain_log", b"") == (0, b"second")

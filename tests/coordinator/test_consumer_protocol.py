@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
-from rotunda.broker.coordinator.consumer.heartbeat import says_nothing_new
+from rotunda.broker.coordinator.consumer.heartbeat import reports_nothing
 from rotunda.broker.coordinator.consumer.member import MemberState
 from rotunda.broker.coordinator.consumer.topic_patterns import MOST_WAIT_NS, TopicPatterns
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -314,9 +314,9 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced(coordinator: Coordinat
     assert coordinator.consumer_group.members["m2"].assigned == {A: ALL}
 
 
-def test_what_says_nothing_new() -> None:
+def test_a_heartbeat_that_reports_nothing() -> None:
     said = {"member_id": "m", "member_epoch": 3, "instance_id": "i"}
-    assert says_nothing_new(heartbeat_request(**said))
+    assert reports_nothing(heartbeat_request(**said))
     for name, value in (
         ("rack_id", "r"),
         ("rebalance_timeout_ms", 1),
@@ -325,7 +325,7 @@ def test_what_says_nothing_new() -> None:
         ("server_assignor", "range"),
         ("topic_partitions", {}),
     ):
-        assert not says_nothing_new(heartbeat_request(**said, **{name: value}))
+        assert not reports_nothing(heartbeat_request(**said, **{name: value}))
 
 
 # ---- commits, failures and deaths ----------------------------------------------------------------------------------

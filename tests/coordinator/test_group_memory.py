@@ -6,7 +6,7 @@ from rotunda.broker.coordinator import group_memory
 from rotunda.broker.coordinator.classic.group import ClassicGroup
 from rotunda.broker.coordinator.group import JoinResult
 from rotunda.broker.coordinator.group_memory import COUNT_MS, MEMBER_BYTES, GroupMemory, shard_sizes
-from rotunda.broker.coordinator.offsets.commits import CommitTime, take_commit
+from rotunda.broker.coordinator.offsets.commits import CommitTime, apply_commit
 from rotunda.broker.coordinator.offsets.offsets import OFFSET_BYTES
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
@@ -36,7 +36,7 @@ class Bench:
 
     def commit(self, metadata: str, partition: int = 0) -> int:
         """Commit an offset; return the error."""
-        _, error = take_commit(
+        _, error = apply_commit(
             self.coordinator.shard,
             "simple",
             ("topic", ZERO_TOPIC_ID, 100),

@@ -23,7 +23,7 @@ MANY = {f"m-{number}": b"assigned %d" % number for number in range(4 * ELEMENTS_
 @pytest.fixture(autouse=True)
 def few_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a group to three responses at first, and then one per turn."""
-    monkeypatch.setattr(rebalance, "MOST_ANSWERED_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(rebalance, "MOST_RESPONSES_AT_ONCE", AT_ONCE)
     monkeypatch.setattr(timers, "AT_ONCE_NS", 0)
 
 

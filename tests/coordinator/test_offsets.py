@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rotunda.broker.coordinator.offsets.commits import CommitTime, take_commit
+from rotunda.broker.coordinator.offsets.commits import CommitTime, apply_commit
 from rotunda.broker.coordinator.offsets.offset_expiration import Pace, delete_offsets, expire_offsets
 from rotunda.broker.coordinator.offsets.offsets import (
     NO_EXPIRY,
@@ -267,7 +267,7 @@ def test_the_text_of_a_commit_is_limited_in_utf_16_units(text: str, error: int, 
     """Kafka compares the length of a Java string with offset.metadata.max.bytes."""
     shard = Coordinator().shard
     time = CommitTime(0, most_metadata=8)
-    answers, first = take_commit(shard, GROUP, ("t", bytes(16), 1), [commit_part(0, 5, text)], time, [], producer_id)
+    answers, first = apply_commit(shard, GROUP, ("t", bytes(16), 1), [commit_part(0, 5, text)], time, [], producer_id)
     assert [each["error_code"] for each in answers] == [first] == [error]
 
 
@@ -282,7 +282,7 @@ def expire(coordinator: Coordinator, retention_ms: int = 1000) -> int:
 
 def commit(coordinator: Coordinator, topic: str, expire_ms: int = -1) -> None:
     time = CommitTime(coordinator.clock.wall_ms(), expire_ms)
-    take_commit(coordinator.shard, GROUP, (topic, bytes(16), 1), [commit_part(0, 5)], time, [])
+    apply_commit(coordinator.shard, GROUP, (topic, bytes(16), 1), [commit_part(0, 5)], time, [])
 
 
 def test_offsets_of_a_group_without_members_are_kept_from_the_day_the_last_one_left() -> None:

@@ -323,18 +323,18 @@ def test_partitions_that_could_not_be_written_to_are_let_go_of_and_read_back_in_
     with mock.patch.object(LogSegment, "write", side_effect=OSError(errno.ENOSPC, "full")):
         broker.run_once(owner)
     replays[0] = 0
-    let_go, read, opened = [len(names)], [0], [0]
+    release, read, opened = [len(names)], [0], [0]
     values = {"states_filter": (), "types_filter": ()}
     early = None
     while early is None or coordinators.loading:
         broker.run_once(1 - owner)
         broker.run_once(owner)
-        let_go.append(sum(len(shard.groups) for shard in shards))
+        release.append(sum(len(shard.groups) for shard in shards))
         read.append(replays[0])
         opened.append(len(coordinators.logs))
         early = early or send(broker.client(), ApiKey.LIST_GROUPS, 5, values)
-    assert not let_go[-1]
-    assert max(before - after for before, after in pairwise(let_go)) <= 256
+    assert not release[-1]
+    assert max(before - after for before, after in pairwise(release)) <= 256
     assert max(after - before for before, after in pairwise(read)) <= 2 * replay.RECORDS_AT_ONCE
     assert max(after - before for before, after in pairwise(opened[1:])) == 1
     broker.settle()

@@ -101,7 +101,7 @@ def test_a_question_is_not_released_before_its_response_is_out(
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
     # The opposite ring is full of responses, which may use all of it.
     while not other.waiting:
-        other.answer(0, PeerMessage(TASK_REPLY, token=-1))
+        other.reply(0, PeerMessage(TASK_REPLY, token=-1))
     placed: list[RingProducer] = []
     one.send(1, PeerMessage(TASK, token=1), placed.append)
     one.publish()
@@ -129,7 +129,7 @@ def test_d04_two_that_ask_each_other_without_end_both_get_their_responses(
         for me, one in enumerate(both):
             for source, message, _ in one.receive():
                 if message.kind == PRODUCE_PART:
-                    one.answer(source, PeerMessage(PRODUCE_REPLY, token=message.token))
+                    one.reply(source, PeerMessage(PRODUCE_REPLY, token=message.token))
                 else:
                     answered[me][message.token] += 1
             one.publish()
@@ -188,15 +188,15 @@ def test_what_has_been_done_behind_a_message_that_is_not_answered_is_not_done_ag
     """The message remains in the ring with all later ones; a replacement must not repeat those."""
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
     for token in range(5):
-        one.answer(1, PeerMessage(TASK, token=token))
+        one.reply(1, PeerMessage(TASK, token=token))
     one.publish()
     received = other.receive()
     ends = [position for _, _, position in received]
     # The last one has been received and not been handled.
     taken = {0: ends[3]}
-    other.release_taken(taken, {0: {ends[1]}})
+    other.release_handled(taken, {0: {ends[1]}})
     found = [(message.kind, message.token) for _, message, _ in peers(channel, bells, 1, 2).receive()]
     assert found == [(TASK, 1), (DONE, 2), (DONE, 3), (TASK, 4)]
-    other.release_taken(taken, {0: set()})
+    other.release_handled(taken, {0: set()})
     assert not taken
     assert [message.token for _, message, _ in peers(channel, bells, 1, 2).receive()] == [4]

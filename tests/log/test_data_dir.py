@@ -13,7 +13,7 @@ from rotunda.broker.log.data_dir import (
     DataFromNewerVersion,
     lock_data_dir,
     prepare_data_dir,
-    take_clean_shutdown_mark,
+    remove_clean_shutdown_mark,
     want_of_privacy,
     write_clean_shutdown_mark,
 )
@@ -109,11 +109,11 @@ def test_one_broker_at_a_time(tmp_path: Path) -> None:
 
 
 def test_the_clean_shutdown_mark_holds_for_one_start(tmp_path: Path) -> None:
-    assert take_clean_shutdown_mark(tmp_path) is False
+    assert remove_clean_shutdown_mark(tmp_path) is False
     write_clean_shutdown_mark(tmp_path)
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version": 0, "brokerEpoch": -1}'
-    assert take_clean_shutdown_mark(tmp_path) is True
-    assert take_clean_shutdown_mark(tmp_path) is False
+    assert remove_clean_shutdown_mark(tmp_path) is True
+    assert remove_clean_shutdown_mark(tmp_path) is False
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def refuses_all_until_it_has_caught_up(log: PartitionLog) -> None:
     """Check the log's own state meanwhile: same end, no flush due, no further commit."""
     end, segments = log.log_end_offset, log.segments()
-    assert log.is_behind
+    assert log.needs_catch_up
     assert log.flush_due_ns() is None
     assert not log.roll()
     assert stage(log, idempotent(9)) == (56, -1, -1)
@@ -356,7 +356,7 @@ def refuses_all_until_it_has_caught_up(log: PartitionLog) -> None:
     assert log.commit() is False
     assert (log.log_end_offset, log.next_offset) == (end, end)
     log.catch_up()
-    assert not log.is_behind
+    assert not log.needs_catch_up
     assert (log.log_end_offset, log.segments()) == (end, segments)
 
 

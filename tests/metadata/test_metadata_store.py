@@ -138,7 +138,7 @@ def test_two_live_topics_cannot_have_one_name(path: Path) -> None:
     with pytest.raises(sqlite3.IntegrityError), store.transaction() as transaction:
         transaction.insert_topic(b"another id......", "name", [1], {})
     assert store.change == 1
-    assert store.taken_rows() == [(0, False)]
+    assert store.assigned_rows() == [(0, False)]
     store.close()
 
 
@@ -189,7 +189,7 @@ def test_a_writer_killed_inside_a_transaction_holds_up_nobody(path: Path) -> Non
     delta = reader.read(0)
     assert delta is not None
     assert [topic.name for topic in delta.topics] == ["before", "after"]
-    assert store.taken_rows() == [(0, False), (1, False)]
+    assert store.assigned_rows() == [(0, False), (1, False)]
     reader.close()
     store.close()
 
@@ -272,7 +272,7 @@ def test_preparing_moves_partitions_into_a_table_that_became_smaller(path: Path)
     store.close()
     prepare(path.parent, 3)
     store = MetadataStore.open(path)
-    assert [row for row, _ in store.taken_rows()] == [0, 1, 2]
+    assert [row for row, _ in store.assigned_rows()] == [0, 1, 2]
     store.close()
     delta = MetadataReader(path).read(0)
     assert delta is not None

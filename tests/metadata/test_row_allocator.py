@@ -25,13 +25,13 @@ class Handlers:
     def __init__(self) -> None:
         self.version = 1
 
-    def taken_over(self) -> int:
+    def applied_version(self) -> int:
         return self.version
 
 
-def rows_of(table: PartitionTable, taken: Sequence[tuple[int, bool]] = ()) -> PartitionRows:
+def rows_of(table: PartitionTable, allocated: Sequence[tuple[int, bool]] = ()) -> PartitionRows:
     """Return rows whose handlers apply every change at once."""
-    return PartitionRows(table, taken, 1, Handlers().taken_over)
+    return PartitionRows(table, allocated, 1, Handlers().applied_version)
 
 
 def free_what_is_let_go(rows: PartitionRows) -> list[int]:
@@ -43,35 +43,35 @@ def free_what_is_let_go(rows: PartitionRows) -> list[int]:
 def test_a_row_is_free_again_only_when_its_owner_closed_it() -> None:
     table = table_of(2)
     rows = rows_of(table)
-    assert rows.take(2) == [0, 1]
+    assert rows.allocate(2) == [0, 1]
     table.set_state(0, STATE_OPEN)
     rows.retire([0, 1], 1)
     assert free_what_is_let_go(rows) == []
     with pytest.raises(ApiError) as refused:
-        rows.take(1)
+        rows.allocate(1)
     assert refused.value.code == INVALID_PARTITIONS
     assert "max.partitions is 2" in str(refused.value.message)
     table.set_state(0, STATE_CLOSED)
     assert free_what_is_let_go(rows) == [0]
-    assert rows.take(1) == [0]
+    assert rows.allocate(1) == [0]
 
 
 def test_rows_never_used_come_before_rows_used_before() -> None:
     table = table_of(4)
     rows = rows_of(table)
-    rows.take(2)
+    rows.allocate(2)
     for row in (0, 1):
         table.set_state(row, STATE_CLOSED)
     rows.retire([1, 0], 1)
     free_what_is_let_go(rows)
-    assert [rows.take(1)[0] for _ in range(4)] == [2, 3, 1, 0]
+    assert [rows.allocate(1)[0] for _ in range(4)] == [2, 3, 1, 0]
 
 
 def test_a_row_is_given_out_again_only_when_every_handler_has_taken_over_that_it_is_free() -> None:
     """For any delay: a paused handler may wake and write. And a mark may be a former owner's."""
     table, handlers = table_of(1), Handlers()
-    rows = PartitionRows(table, [], 1, handlers.taken_over)
-    assert rows.take(1) == [0]
+    rows = PartitionRows(table, [], 1, handlers.applied_version)
+    assert rows.allocate(1) == [0]
     table.set_state(0, STATE_CLOSED)
     rows.retire([0], 5)
     handlers.version = 4
@@ -82,20 +82,20 @@ def test_a_row_is_given_out_again_only_when_every_handler_has_taken_over_that_it
     rows.free([0], 6)
     assert rows.available == 0
     with pytest.raises(ApiError):
-        rows.take(1)
+        rows.allocate(1)
     handlers.version = 6
     assert rows.available == 1
-    assert rows.take(1) == [0]
+    assert rows.allocate(1) == [0]
 
 
 def test_a_new_controller_waits_for_the_handlers_as_the_old_one_did() -> None:
     table, handlers = table_of(4), Handlers()
     table.set_state(1, STATE_CLOSED)
-    rows = PartitionRows(table, [(1, True), (3, False)], 9, handlers.taken_over)
+    rows = PartitionRows(table, [(1, True), (3, False)], 9, handlers.applied_version)
     assert (rows.release(), rows.available) == ([], 0)
     handlers.version = 9
     assert (rows.release(), rows.available) == ([1], 2)
-    assert rows.take(2) == [0, 2]
+    assert rows.allocate(2) == [0, 2]
 
 
 def test_a_new_controller_takes_up_the_rows_where_the_old_one_left_them() -> None:
@@ -107,7 +107,7 @@ def test_a_new_controller_takes_up_the_rows_where_the_old_one_left_them() -> Non
     assert rows.release() == [4]
     rows.retire([1], 1)
     assert rows.release() == [4, 1]
-    assert rows.take(3) == [5, 0, 2]
+    assert rows.allocate(3) == [5, 0, 2]
 
 
 def test_no_row_is_ever_held_twice() -> None:
@@ -121,11 +121,11 @@ def test_no_row_is_ever_held_twice() -> None:
     for _ in range(2000):
         step = chance.randrange(4)
         if step == 0 and rows.available:
-            taken = rows.take(chance.randint(1, rows.available))
-            assert not held.intersection(taken)
-            assert not closing.intersection(taken)
-            held.update(taken)
-            for row in taken:
+            allocated = rows.allocate(chance.randint(1, rows.available))
+            assert not held.intersection(allocated)
+            assert not closing.intersection(allocated)
+            held.update(allocated)
+            for row in allocated:
                 table.set_state(row, STATE_OPEN)
         elif step == 1 and held:
             gone = chance.sample(sorted(held), chance.randint(1, len(held)))

@@ -86,7 +86,7 @@ class Run:
 
     def store(self) -> None:
         self.stored_start = self.window.start_offset
-        self.stored = merge_batches(self.stored, self.window.take_changes(), self.stored_start)
+        self.stored = merge_batches(self.stored, self.window.drain_changes(), self.stored_start)
 
     def acquire(self) -> None:
         offset = self.window.fetch_offset(TERMS.most_in_flight)
@@ -334,9 +334,9 @@ def test_renewal_begins_a_lock_anew_unless_the_group_forbids_it() -> None:
     renewal = [AcknowledgementBatch(0, 3, [RENEW])]
     assert window.acknowledge("a", renewal, TERMS._replace(is_renewable=False), 900) == ErrorCode.INVALID_RECORD_STATE
     assert window.acknowledge("a", renewal, TERMS, 900) == 0
-    assert window.take_changes() == []
+    assert window.drain_changes() == []
     assert window.expire(1000, TERMS) == 6
-    assert window.take_changes() == [StateBatch(4, 9, AVAILABLE, 1)]
+    assert window.drain_changes() == [StateBatch(4, 9, AVAILABLE, 1)]
     assert window.expire(1900, TERMS) == 4
     assert window.next_deadline_ns is None
 
@@ -376,8 +376,8 @@ def test_rejected_records_wait_for_the_dead_letter_topic() -> None:
     acquired = read(window, log)
     batches = [AcknowledgementBatch(each.first, each.last, [REJECT]) for each in acquired]
     assert window.acknowledge("a", batches, terms, 0) == 0
-    assert window.take_letters() == [(0, 9, 1, True)]
-    assert ShareWindow(0, window.take_changes()).take_letters() == [(0, 9, 1, True)]
+    assert window.drain_letters() == [(0, 9, 1, True)]
+    assert ShareWindow(0, window.drain_changes()).drain_letters() == [(0, 9, 1, True)]
     assert window.start_offset == 0
     window.archived(0, 9)
     assert window.start_offset == 10

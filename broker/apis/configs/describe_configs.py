@@ -66,8 +66,8 @@ def handle_describe_configs(request: Request, broker: BrokerContext, body: Any) 
         return result
 
     asked = yield from _distinct(body.resources)
-    refused = partial(_result, error_code=TOO_LONG, error_message=TOO_LONG_MESSAGE)
-    return {"results": Lazily(asked, describe, refused)}
+    too_long = partial(_result, error_code=TOO_LONG, error_message=TOO_LONG_MESSAGE)
+    return {"results": Lazily(asked, describe, too_long)}
 
 
 def _distinct(resources: Iterable[Any]) -> Steps[list[_Asked]]:

@@ -35,8 +35,8 @@ def _group_response(request: Request, broker: BrokerContext, body: Any, group_id
             message = "The group has described topic(s) that the client is not authorized to describe."
             return {**failed_group(group_id, rejection), "error_message": message}
         return _described(request, broker, group, body.include_authorized_operations)
-    what = "not found" if group is None else "is not a consumer group"
-    return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {what}."}
+    problem = "not found" if group is None else "is not a consumer group"
+    return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {problem}."}
 
 
 def _denial_of_topics(request: Request, broker: BrokerContext, group: ConsumerGroup) -> int:

@@ -81,11 +81,11 @@ def _topic(broker: BrokerContext, group_id: str, asked: _Asked) -> Work:
     """Return the entry of a topic, or the error of the state's owner."""
     topic = asked.topic
     existing = [each for each in asked.partitions if 0 <= each < len(topic.partitions)]
-    answered = Deferred()
+    summary = Deferred()
     broker.coordinators.share_rpc.summary(
-        group_id, topic.topic_id, existing, lambda error, found: answered.complete((error, found))
+        group_id, topic.topic_id, existing, lambda error, found: summary.complete((error, found))
     )
-    error, found = yield answered
+    error, found = yield summary
     if error:
         return error
     partitions = []

@@ -56,17 +56,17 @@ def _authorized(
         rejection = broker.access.rejection(request, resource_type, body.key)
         return _response(request, broker, body, rejection) if rejection else _found(request, broker, body, topic)
     rejections = {key: broker.access.rejection(request, resource_type, key) for key in body.coordinator_keys}
-    refused = [{"key": key, **_coordinator(request, broker, error)} for key, error in rejections.items() if error]
-    if not refused:
+    rejected = [{"key": key, **_coordinator(request, broker, error)} for key, error in rejections.items() if error]
+    if not rejected:
         return _found(request, broker, body, topic)
     keys = tuple(key for key in body.coordinator_keys if not rejections[key])
     if not keys:
-        return _batched(refused)
+        return _batched(rejected)
     found = _found(request, broker, body.replaced(coordinator_keys=keys), topic)
-    answer: dict[str, Any] | Work | Deferred = after(
-        found, lambda response: _batched([*response["coordinators"], *refused])
+    response: dict[str, Any] | Work | Deferred = after(
+        found, lambda response: _batched([*response["coordinators"], *rejected])
     )
-    return answer
+    return response
 
 
 def _share_partitions(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work | Deferred:
@@ -82,10 +82,10 @@ def _share_partitions(request: Request, broker: BrokerContext, body: Any) -> dic
     if not keys:
         return _batched(invalid)
     found = _found(request, broker, body.replaced(coordinator_keys=keys), SHARE_TOPIC)
-    answer: dict[str, Any] | Work | Deferred = after(
+    response: dict[str, Any] | Work | Deferred = after(
         found, lambda response: _batched([*response["coordinators"], *invalid])
     )
-    return answer
+    return response
 
 
 def _is_share_partition(key: str) -> bool:

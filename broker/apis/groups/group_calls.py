@@ -54,7 +54,7 @@ class MultiGroupApi(NamedTuple):
 
     request_field: str
     response_field: str
-    answer: Callable[[Request, BrokerContext, Any, Any], Any]
+    handle: Callable[[Request, BrokerContext, Any, Any], Any]
     """Returns the response for one element of a request: (request, broker, body, element). Raises ApiError.
 
     Or a `Deferred` that is completed with it by a commit, or the work in slices that ends with one of these.
@@ -69,7 +69,7 @@ class MultiGroupApi(NamedTuple):
 def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGroupApi) -> Work:
     """Return the responses of all coordinators to a request, in the order of its groups."""
     items = yield from _distinct(body, api)
-    answers: list[Any] = [None] * len(items)
+    responses: list[Any] = [None] * len(items)
     own: list[int] = []
     asked: list[tuple[list[int], Work]] = []
     owners = yield from _by_owner(broker, items, api)
@@ -80,20 +80,20 @@ def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGr
             question = _question(request, body, api, [items[place] for place in places])
             asked.append((places, broker.tasks.reply_of(owner, TASK, question)))
     for place in own:
-        answer = _answer(request, broker, body, items[place], api)
-        answers[place] = (yield from answer) if isinstance(answer, GeneratorType) else answer
+        response = _respond(request, broker, body, items[place], api)
+        responses[place] = (yield from response) if isinstance(response, GeneratorType) else response
         yield None
     for place in own:
-        if isinstance(answers[place], Deferred):
-            answers[place] = yield answers[place]
+        if isinstance(responses[place], Deferred):
+            responses[place] = yield responses[place]
     for places, work in asked:
         for place, element in zip(places, (yield from _elements(work)), strict=False):
-            answers[place] = element
+            responses[place] = element
             _note_denied(request, broker, element.error_code, api.group_id(items[place]))
 
     def reply_of(place: int) -> Any:
-        answer = answers[place]
-        return failed(place, ErrorCode.COORDINATOR_NOT_AVAILABLE) if answer is None else answer
+        response = responses[place]
+        return failed(place, ErrorCode.COORDINATOR_NOT_AVAILABLE) if response is None else response
 
     def failed(place: int, error: int = TOO_LONG) -> Any:
         return api.failed(api.group_id(items[place]), error)
@@ -101,13 +101,13 @@ def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGr
     return {api.response_field: Lazily(range(len(items)), reply_of, failed)}
 
 
-def _answer(request: Request, broker: BrokerContext, body: Any, item: Any, api: MultiGroupApi) -> Any:
+def _respond(request: Request, broker: BrokerContext, body: Any, item: Any, api: MultiGroupApi) -> Any:
     """Return the response for a group of this coordinator, if the client is authorized for it."""
     group_id = api.group_id(item)
     if rejection := broker.access.rejection(request, ResourceType.GROUP, group_id):
         return api.failed(group_id, rejection)
     try:
-        return api.answer(request, broker, body, item)
+        return api.handle(request, broker, body, item)
     except ApiError as failure:
         return api.failed(group_id, failure.code)
 

@@ -39,7 +39,7 @@ def _leave(
 ) -> dict[str, Any] | Deferred:
     deferred = Deferred()
 
-    def answer(errors: list[int]) -> None:
+    def respond(errors: list[int]) -> None:
         whole = next((error for error in errors if error in _OF_THE_COORDINATOR), 0)
         if batched and not whole:
             deferred.complete(_response(members, errors))
@@ -47,7 +47,7 @@ def _leave(
             deferred.complete(_failure(whole or errors[0]))
 
     try:
-        broker.coordinators.groups.leave(group_id, members, answer)
+        broker.coordinators.groups.leave(group_id, members, respond)
     except ApiError as error:
         return _failure(error.code)
     return deferred
@@ -58,8 +58,8 @@ def _in_portions(broker: BrokerContext, body: Any) -> Work:
     left: list[dict[str, Any]] = []
     for start in range(0, len(body.members), _AT_ONCE):
         members = [_leaving(each) for each in body.members[start : start + _AT_ONCE]]
-        answer = _leave(broker, body.group_id, members, batched=True)
-        response = (yield answer) if isinstance(answer, Deferred) else answer
+        outcome = _leave(broker, body.group_id, members, batched=True)
+        response = (yield outcome) if isinstance(outcome, Deferred) else outcome
         if response["error_code"]:
             return response
         left += response["members"]

@@ -13,9 +13,9 @@ from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.coordinator.offsets.commits import (
     Committer,
     CommitTime,
+    apply_commit,
     drop_unused,
     is_too_large,
-    take_commit,
     validate_commit,
 )
 from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY
@@ -66,7 +66,7 @@ def handle_offset_commit(request: Request, broker: BrokerContext, body: Any) -> 
     """Return an error for each partition, once the valid offsets are committed."""
     if broker.metadata.authorizer is not None:
         return _authorized(request, broker, body)
-    return _taken(request, broker, body)
+    return _commit(request, broker, body)
 
 
 def is_rejected(broker: BrokerContext, session: Session, version: int, request: Any) -> bool:
@@ -89,7 +89,7 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
     error = broker.access.rejection(request, ResourceType.GROUP, body.group_id)
     if error:
         return rejected(body.topics, error)
-    taken, answers = [], []
+    accepted, rejections = [], []
     for each in body.topics:
         name: str | None = each.name
         if request.api_version >= TOPIC_ID_FROM:
@@ -98,18 +98,18 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
             name = None if topic is None else topic.name
         error = 0 if name is None else broker.access.rejection(request, ResourceType.TOPIC, name)
         if error:
-            answers.append(_rejected_topic(each, error))
+            rejections.append(_rejected_topic(each, error))
         else:
-            taken.append(each)
-    if not answers:
-        return _taken(request, broker, body)
-    if not taken:
-        return {"topics": answers}
-    response = _taken(request, broker, body.replaced(topics=taken))
-    return after(response, lambda response: {"topics": [*response["topics"], *answers]})  # type: ignore[no-any-return]
+            accepted.append(each)
+    if not rejections:
+        return _commit(request, broker, body)
+    if not accepted:
+        return {"topics": rejections}
+    response = _commit(request, broker, body.replaced(topics=accepted))
+    return after(response, lambda response: {"topics": [*response["topics"], *rejections]})  # type: ignore[no-any-return]
 
 
-def _taken(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
+def _commit(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     if is_long(body.topics) or request.in_slices:
         return _in_portions(request, broker, body)
     return _at_once(request, broker, body)
@@ -119,13 +119,13 @@ def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
     named = ((topic.name, len(topic.partitions)) for topic in body.topics)
     if (yield from is_too_large(body.group_id, named)):
         return rejected(body.topics, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-    answers: list[dict[str, Any] | Deferred] = []
+    outcomes: list[dict[str, Any] | Deferred] = []
     for topics in portions_of(body.topics):
-        answers.append(_at_once(request, broker, body.replaced(topics=topics)))
+        outcomes.append(_at_once(request, broker, body.replaced(topics=topics)))
         yield None
     merged: list[dict[str, Any]] = []
-    for answer in answers:
-        response = (yield answer) if isinstance(answer, Deferred) else answer
+    for outcome in outcomes:
+        response = (yield outcome) if isinstance(outcome, Deferred) else outcome
         merge_topics(merged, response["topics"])
         yield None
     return {"topics": merged}
@@ -200,7 +200,7 @@ def validated_commit(broker: BrokerContext, version: int, request: Any) -> Valid
     expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else min(now_ms + retention_ms, _LAST_MS)
     time = CommitTime(now_ms, expire_ms, metadata.broker_config.offset_metadata_max_bytes)
     records: list[Record] = []
-    answered = []
+    topic_responses = []
     row, first_error, partitions = -1, 0, 0
     for asked in topics:
         parts = asked.partitions
@@ -209,18 +209,18 @@ def validated_commit(broker: BrokerContext, version: int, request: Any) -> Valid
             continue
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answered.append(_rejected_topic(asked, error))
+            topic_responses.append(_rejected_topic(asked, error))
         else:
             known = (topic.name, topic.topic_id, len(topic.partitions))
             if not partitions and 0 <= parts[0].partition_index < known[2]:
                 row = topic.partitions[parts[0].partition_index].row
-            answers, error = take_commit(shard, group_id, known, parts, time, records)
-            answered.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": answers})
+            partition_responses, error = apply_commit(shard, group_id, known, parts, time, records)
+            topic_responses.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": partition_responses})
         first_error = first_error or error
         partitions += len(parts)
     if not records:
         drop_unused(shard, group_id)
-    return ValidatedCommit({"topics": answered}, first_error, shard, records, row, partitions)
+    return ValidatedCommit({"topics": topic_responses}, first_error, shard, records, row, partitions)
 
 
 def find_topic(broker: BrokerContext, asked: Any, *, by_id: bool) -> TopicInfo | None:
@@ -250,28 +250,28 @@ def rejected(topics: Sequence[Any], error: int) -> dict[str, Any]:
 
 
 def _rejected_topic(topic: Any, error: int) -> dict[str, Any]:
-    answers = [{"partition_index": part.partition_index, "error_code": error} for part in topic.partitions]
-    return {"name": topic.name, "topic_id": topic.topic_id, "partitions": answers}
+    partition_responses = [{"partition_index": part.partition_index, "error_code": error} for part in topic.partitions]
+    return {"name": topic.name, "topic_id": topic.topic_id, "partitions": partition_responses}
 
 
 def _rejected(broker: BrokerContext, version: int, topics: Sequence[Any], error: int) -> ValidatedCommit:
     """Return the group's error for every existing partition, and an unknown-topic error for the others."""
     by_id = version >= TOPIC_ID_FROM
-    answered = []
+    topic_responses = []
     row, partitions, first_error = -1, 0, 0
     for asked in topics:
         topic = find_topic(broker, asked, by_id=by_id)
         count = 0 if topic is None else len(topic.partitions)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answers: list[dict[str, int]] = []
+        partition_responses: list[dict[str, int]] = []
         for part in asked.partitions:
             index = part.partition_index
             is_there = 0 <= index < count
-            if topic is not None and is_there and not partitions and not answers:
+            if topic is not None and is_there and not partitions and not partition_responses:
                 row = topic.partitions[index].row
-            answers.append({"partition_index": index, "error_code": error if is_there else unknown})
-        first_error = first_error or (answers[0]["error_code"] if answers else 0)
-        partitions += len(answers)
-        if answers:
-            answered.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": answers})
-    return ValidatedCommit({"topics": answered}, first_error, row=row, partitions=partitions)
+            partition_responses.append({"partition_index": index, "error_code": error if is_there else unknown})
+        first_error = first_error or (partition_responses[0]["error_code"] if partition_responses else 0)
+        partitions += len(partition_responses)
+        if partition_responses:
+            topic_responses.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": partition_responses})
+    return ValidatedCommit({"topics": topic_responses}, first_error, row=row, partitions=partitions)

@@ -45,14 +45,14 @@ def handle_offset_delete(request: Request, broker: BrokerContext, body: Any) -> 
 def _delete(request: Request, broker: BrokerContext, shard: GroupShard, group: Group, asked: Sequence[Any]) -> Work:
     """Delete the permitted offsets in slices; each slice stages the records of its deletions."""
     known = shard.offsets.keys_of(group.group_id)
-    answers: dict[str, dict[int, int]] = {}
+    errors: dict[str, dict[int, int]] = {}
     commits: list[Deferred] = []
     for topic in asked:
         rejection = broker.access.rejection(request, ResourceType.TOPIC, topic.name)
         found = broker.metadata.topic(topic.name)
         partitions = 0 if found is None else len(found.partitions)
         error = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) if group.is_subscribed(topic.name) else 0
-        codes = answers.setdefault(topic.name, {})
+        codes = errors.setdefault(topic.name, {})
         indexes = [each.partition_index for each in topic.partitions]
         for start in range(0, len(indexes), _AT_ONCE):
             records: list[Record] = []
@@ -77,7 +77,7 @@ def _delete(request: Request, broker: BrokerContext, shard: GroupShard, group: G
             "name": name,
             "partitions": Lazily(list(codes.items()), lambda each: {"partition_index": each[0], "error_code": each[1]}),
         }
-        for name, codes in answers.items()
+        for name, codes in errors.items()
     ]
     return _response(failed, [] if failed else topics)
 

@@ -33,8 +33,8 @@ def handle_share_group_describe(request: Request, broker: BrokerContext, body: A
 def _group_response(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
     group = broker.coordinators.groups.find(group_id)
     if not isinstance(group, ShareGroup):
-        what = "not found" if group is None else "is not a share group"
-        return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {what}."}
+        problem = "not found" if group is None else "is not a share group"
+        return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {problem}."}
     if rejection := _topics_error(request, broker, group):
         message = "The group has described topic(s) that the client is not authorized to describe."
         return {**failed_group(group_id, rejection), "error_message": message}

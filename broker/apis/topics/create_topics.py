@@ -41,11 +41,11 @@ def handle_create_topics(request: Request, broker: BrokerContext, body: Any) -> 
     """Return an outcome for each topic, with its settings when it was created or only validated."""
     times_asked = Counter(topic.name for topic in body.topics)
     wanted: list[NewTopic] = []
-    refused: list[str] = []
+    denied: list[str] = []
 
     def sort(topic: Any) -> None:
         if _is_rejected(request, broker, topic.name):
-            refused.append(topic.name)
+            denied.append(topic.name)
         else:
             wanted.append(_new_topic(topic))
 
@@ -57,7 +57,7 @@ def handle_create_topics(request: Request, broker: BrokerContext, body: Any) -> 
         failed = partial(_failed, error=error.code, message=error.message)
         return {"topics": Lazily(times_asked, failed)}
     not_tried = [TopicOutcome(name, _DUPLICATE, "Duplicate topic name.") for name, n in times_asked.items() if n > 1]
-    not_tried += [TopicOutcome(name, _FORBIDDEN, "Authorization failed.") for name in refused]
+    not_tried += [TopicOutcome(name, _FORBIDDEN, "Authorization failed.") for name in denied]
     quota = mutation_quota_of(request, broker, QUOTA_IS_STRICT_FROM)
     create = partial(_create_some, controller, quota, request_id, body.validate_only)
     response = yield from _create(request, broker, wanted, not_tried, create)

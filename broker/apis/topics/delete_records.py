@@ -47,7 +47,7 @@ def handle_delete_records(request: Request, broker: BrokerContext, body: Any) ->
     """Return the new log start offset of each partition, or a wait for the owners of some."""
     asked = _Asked()
     # The outcomes have no reference to the response: both are freed when it is sent, without garbage collection.
-    answer = Deferred(
+    deferred = Deferred(
         max(body.timeout_ms, _OWNERS_MS),
         lambda final: asked.response() if final or not asked.left else None,
     )
@@ -58,14 +58,19 @@ def handle_delete_records(request: Request, broker: BrokerContext, body: Any) ->
             outcome = _Outcome(part.partition_index)
             outcomes.append(outcome)
             # Its owner removes segments from the log.
-            _ask(request, broker, asked, answer, (topic.name, part.offset), outcome)
+            _ask(request, broker, asked, deferred, (topic.name, part.offset), outcome)
             yield None
     asked.left -= 1
-    return answer if asked.left else asked.response()
+    return deferred if asked.left else asked.response()
 
 
 def _ask(
-    request: Request, broker: BrokerContext, asked: _Asked, answer: Deferred, target: tuple[str, int], outcome: _Outcome
+    request: Request,
+    broker: BrokerContext,
+    asked: _Asked,
+    deferred: Deferred,
+    target: tuple[str, int],
+    outcome: _Outcome,
 ) -> None:
     """Send a task to the owner of a partition; ``target``: the topic, and the offset before which to delete."""
     topic_name, before = target
@@ -86,16 +91,16 @@ def _ask(
         outcome.error = ErrorCode.POLICY_VIOLATION
         return
 
-    def answered(error: int, payload: bytes) -> None:
+    def complete(error: int, payload: bytes) -> None:
         outcome.error = error
         if not error:
             (outcome.low_watermark,) = START_OFFSET.unpack(payload)
         asked.left -= 1
-        answer.try_complete(final=False)
+        deferred.try_complete(final=False)
 
     asked.left += 1
     payload = DELETE_RECORDS.pack(partition.row, before)
-    broker.tasks.ask(partition.owner, "delete_records", payload, answered)
+    broker.tasks.ask(partition.owner, "delete_records", payload, complete)
 
 
 def _topic(name: str, outcomes: list[_Outcome]) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def _producers(request: Request, broker: BrokerContext, topic: str, index: int) 
     info = broker.metadata.partition(topic, index)
     if info is None:
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NOBODY
-    answer = yield from broker.coordinators.transaction_admin.ask_producers(info.owner, (topic, index))
-    return answer
+    response = yield from broker.coordinators.transaction_admin.ask_producers(info.owner, (topic, index))
+    return response
 
 
 def _described(partition: tuple[int, int, Producers]) -> dict[str, Any]:

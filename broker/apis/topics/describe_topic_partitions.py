@@ -40,13 +40,13 @@ def handle_describe_topic_partitions(request: Request, broker: BrokerContext, bo
             return _response(Lazily(body.topics, lambda topic: _rejected(topic.name, ErrorCode.INVALID_REQUEST)))
     room = max(1, min(body.response_partition_limit, MOST_PARTITIONS))
     topics: list[dict[str, Any]] = []
-    refused: list[dict[str, Any]] = []
+    rejected: list[dict[str, Any]] = []
     for number, name in enumerate((yield from _names(broker, body, start)), 1):
         if not number % AT_ONCE:
             yield None
         if rejection := broker.access.rejection(request, ResourceType.TOPIC, name):
             if body.topics:
-                refused.append(_rejected(name, rejection))
+                rejected.append(_rejected(name, rejection))
             continue
         topic = broker.metadata.topic(name)
         if topic is None:
@@ -57,13 +57,13 @@ def handle_describe_topic_partitions(request: Request, broker: BrokerContext, bo
         yield None
         first = start.partition if name == start.topic else 0
         if room == 0:
-            return _response(topics + refused, _Start(name, first))
+            return _response(topics + rejected, _Start(name, first))
         listed = topic.partitions[first : first + room]
         topics.append(_described(request, broker, topic, listed))
         room -= len(listed)
         if first + len(listed) < len(topic.partitions):
-            return _response(topics + refused, _Start(name, first + len(listed)))
-    return _response(topics + refused)
+            return _response(topics + rejected, _Start(name, first + len(listed)))
+    return _response(topics + rejected)
 
 
 def _names(broker: BrokerContext, body: Any, start: _Start) -> Work:
@@ -83,8 +83,8 @@ def _unknown(name: str) -> dict[str, Any]:
     try:
         check_topic_name(name)
         error: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    except ApiError as refused:
-        error = refused.code
+    except ApiError as denied:
+        error = denied.code
     return _rejected(name, error)
 
 

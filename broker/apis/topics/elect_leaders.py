@@ -73,15 +73,15 @@ def _elected(broker: BrokerContext, body: Any, election_type: int) -> Work:
     """Return an outcome for each partition; for a request of all, only for failed ones."""
     if body.topic_partitions is not None:
 
-        def answer(topic: Any) -> dict[str, Any]:
+        def topic_result(topic: Any) -> dict[str, Any]:
             outcomes = Lazily(topic.partitions, lambda index: _elect(broker, topic.topic, index, election_type))
             return {"topic": topic.topic, "partition_result": outcomes}
 
-        return at_length(_answer(Lazily(body.topic_partitions, answer)))
+        return at_length(_response(Lazily(body.topic_partitions, topic_result)))
     return _of_all(broker, body, election_type)
 
 
-def _answer(results: Lazily, error: int = 0) -> dict[str, Any]:
+def _response(results: Lazily, error: int = 0) -> dict[str, Any]:
     return {"error_code": error, "replica_election_results": results}
 
 
@@ -94,7 +94,7 @@ def _of_all(broker: BrokerContext, body: Any, election_type: int) -> Work:
             failed.setdefault(place[0], []).append(outcome)
 
     yield from each_of(_places(broker, body), elect)
-    return _answer(Lazily(failed.items(), lambda each: {"topic": each[0], "partition_result": each[1]}))
+    return _response(Lazily(failed.items(), lambda each: {"topic": each[0], "partition_result": each[1]}))
 
 
 def _is_open(broker: BrokerContext, row: int) -> bool:
@@ -105,8 +105,8 @@ def _elect(broker: BrokerContext, topic: str, index: int, election_type: int) ->
     partition = broker.metadata.partition(topic, index)
     if partition is None:
         unknown = broker.metadata.topic(topic) is None
-        what = f"topic as {topic}" if unknown else f"partition as {topic}-{index}"
-        return _outcome(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {what}")
+        missing = f"topic as {topic}" if unknown else f"partition as {topic}-{index}"
+        return _outcome(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {missing}")
     if _is_open(broker, partition.row):
         error = ErrorCode.ELECTION_NOT_NEEDED
         return _outcome(
@@ -117,11 +117,11 @@ def _elect(broker: BrokerContext, topic: str, index: int, election_type: int) ->
 
 
 def _every_partition(request: Any, error: int, message: str) -> dict[str, Any]:
-    def answer(topic: Any) -> dict[str, Any]:
+    def topic_result(topic: Any) -> dict[str, Any]:
         outcomes = Lazily(topic.partitions, lambda index: _outcome(index, error, message))
         return {"topic": topic.topic, "partition_result": outcomes}
 
-    return _answer(Lazily(request.topic_partitions or (), answer), error)
+    return _response(Lazily(request.topic_partitions or (), topic_result), error)
 
 
 def _outcome(index: int, error: int, message: str) -> dict[str, Any]:

@@ -61,9 +61,9 @@ class _Query(NamedTuple):
 def handle_list_offsets(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Steps[dict[str, Any]]:
     """Return an offset or an error for every requested partition."""
     parts = parts_of(body)
-    answers = _answers(request, broker, parts, is_committed=body.isolation_level == READ_COMMITTED)
+    steps = _topics(request, broker, parts, is_committed=body.isolation_level == READ_COMMITTED)
     is_short = len(parts) <= _SLICE_PARTS and all(part.timestamp in _PUBLISHED for _, part in parts)
-    return finished(answers) if is_short else answers
+    return finished(steps) if is_short else steps
 
 
 def parts_of(request: Any) -> list[tuple[str, Any]]:
@@ -71,27 +71,29 @@ def parts_of(request: Any) -> list[tuple[str, Any]]:
     return [(topic.name, part) for topic in request.topics for part in topic.partitions]
 
 
-def _answers(
+def _topics(
     request: Request, broker: BrokerContext, parts: Sequence[tuple[str, Any]], *, is_committed: bool
 ) -> Steps[dict[str, Any]]:
     times_asked = Counter((name, part.partition_index) for name, part in parts)
     topics: list[dict[str, Any]] = []
     for number, (name, part) in enumerate(parts, 1):
         if rejection := broker.access.rejection(request, ResourceType.TOPIC, name):
-            answer = _failed(part, rejection)
+            response = _failed(part, rejection)
         elif times_asked[name, part.partition_index] > 1:
-            answer = _failed(part, ErrorCode.INVALID_REQUEST)
+            response = _failed(part, ErrorCode.INVALID_REQUEST)
         else:
-            answer = yield from _answer(request, broker, name, part, is_committed)
+            response = yield from _partition_response(request, broker, name, part, is_committed)
         if not topics or topics[-1]["name"] != name:
             topics.append({"name": name, "partitions": []})
-        topics[-1]["partitions"].append(answer)
+        topics[-1]["partitions"].append(response)
         if not number % _SLICE_PARTS:
             yield
     return {"topics": topics}
 
 
-def _answer(request: Request, broker: BrokerContext, name: str, part: Any, is_committed: bool) -> Steps[dict[str, int]]:
+def _partition_response(
+    request: Request, broker: BrokerContext, name: str, part: Any, is_committed: bool
+) -> Steps[dict[str, int]]:
     metadata = broker.metadata
     topic, partition = metadata.topic(name), metadata.partition(name, part.partition_index)
     if topic is None or partition is None:

@@ -41,7 +41,7 @@ def handle_metadata(request: Request, broker: BrokerContext, body: Any) -> dict[
     if len(body.topics or ()) > MOST_TOPICS_AT_ONCE:
         return _at_length(request, broker, body)
     missing = [name for name in _distinct_names(broker, body) if _is_creatable(request, broker, name)]
-    return _answer(request, broker, body, missing)
+    return _response(request, broker, body, missing)
 
 
 def is_metadata_cacheable(response: dict[str, Any]) -> bool:
@@ -64,10 +64,12 @@ def _at_length(request: Request, broker: BrokerContext, body: Any) -> Work:
             missing.append(name)
 
     yield from each_of(_distinct_names(broker, body), look_at)
-    return _answer(request, broker, body, missing)
+    return _response(request, broker, body, missing)
 
 
-def _answer(request: Request, broker: BrokerContext, body: Any, missing: list[str]) -> dict[str, Any] | Deferred | Work:
+def _response(
+    request: Request, broker: BrokerContext, body: Any, missing: list[str]
+) -> dict[str, Any] | Deferred | Work:
     if not missing:
         return _described_or_at_length(request, broker, body)
     broker.create_topics(missing)

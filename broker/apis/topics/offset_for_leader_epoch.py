@@ -20,14 +20,14 @@ _UNDEFINED = -1
 def handle_offset_for_leader_epoch(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return epoch and end offset for each partition; both -1 for an epoch unknown to the log."""
 
-    def answer(topic: Any) -> dict[str, Any]:
-        partitions = Lazily(topic.partitions, partial(_answer, request, broker, topic.topic))
+    def topic_response(topic: Any) -> dict[str, Any]:
+        partitions = Lazily(topic.partitions, partial(_partition, request, broker, topic.topic))
         return {"topic": topic.topic, "partitions": partitions}
 
-    return at_length({"topics": Lazily(body.topics, answer)})
+    return at_length({"topics": Lazily(body.topics, topic_response)})
 
 
-def _answer(request: Request, broker: BrokerContext, topic_name: str, asked: Any) -> dict[str, Any]:
+def _partition(request: Request, broker: BrokerContext, topic_name: str, asked: Any) -> dict[str, Any]:
     metadata = broker.metadata
     if broker.access.rejection(request, ResourceType.CLUSTER) and (
         rejection := broker.access.rejection(request, ResourceType.TOPIC, topic_name)

@@ -20,14 +20,14 @@ from rotunda.broker.scheduling.slices import Work
 def handle_alter_partition_reassignments(_request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each partition."""
 
-    def answer(topic: Any) -> dict[str, Any]:
+    def topic_response(topic: Any) -> dict[str, Any]:
         return {"name": topic.name, "partitions": Lazily(topic.partitions, partial(_outcome, broker, topic.name))}
 
     response = {
         "allow_replication_factor_change": body.allow_replication_factor_change,
         "error_code": 0,
         "error_message": None,
-        "responses": Lazily(body.topics, answer),
+        "responses": Lazily(body.topics, topic_response),
     }
     return at_length(response)
 

@@ -25,7 +25,7 @@ def handle_add_offsets_to_txn(request: Request, broker: BrokerContext, body: Any
     deferred = Deferred()
     partition = coordinator_partition(body.group_id, broker.coordinators.locator.counts.groups)
 
-    def answer(error: int) -> None:
+    def respond(error: int) -> None:
         deferred.complete({"error_code": for_version(error, request)})
 
     broker.coordinators.transactions.add_partitions(
@@ -33,6 +33,6 @@ def handle_add_offsets_to_txn(request: Request, broker: BrokerContext, body: Any
         Producer(body.producer_id, body.producer_epoch),
         frozenset({(GROUP_TOPIC, partition)}),
         _PLAIN,
-        answer,
+        respond,
     )
     return deferred

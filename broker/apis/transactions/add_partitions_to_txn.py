@@ -60,18 +60,18 @@ def _add_batch(request: Request, broker: BrokerContext, body: Any) -> Work:
     for transaction in body.transactions:
         places = _places(transaction.topics)
         errors = yield from _unknown(request, broker, places)
-        answered = None
+        verified = None
         if places and not errors:
-            answered = Deferred()
+            verified = Deferred()
             producer = Producer(transaction.producer_id, transaction.producer_epoch)
             membership = Membership(transaction.transactional_id, producer, transaction.verify_only, places)
-            broker.coordinators.transaction_rpc.verify_membership(membership, answered.complete)
-        asked.append((transaction.transactional_id, places, errors, answered))
+            broker.coordinators.transaction_rpc.verify_membership(membership, verified.complete)
+        asked.append((transaction.transactional_id, places, errors, verified))
         if not len(asked) % _TRANSACTIONS_AT_ONCE:
             yield None
     results: list[dict[str, Any]] = []
-    for transactional_id, places, errors, answered in asked:
-        codes = dict(zip(places, (yield answered), strict=True)) if answered is not None else errors
+    for transactional_id, places, errors, verified in asked:
+        codes = dict(zip(places, (yield verified), strict=True)) if verified is not None else errors
         topics = yield from _results(places, codes)
         results.append({"transactional_id": transactional_id, "topic_results": topics})
         if not len(results) % _TRANSACTIONS_AT_ONCE:

@@ -22,19 +22,19 @@ _IDS_AT_ONCE = 32
 def handle_describe_transactions(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return the state of each id, once, or TRANSACTIONAL_ID_NOT_FOUND."""
     ids = list(dict.fromkeys(body.transactional_ids))
-    answers: list[Deferred] = []
+    descriptions: list[Deferred] = []
     for number, transactional_id in enumerate(ids, 1):
-        answered = Deferred()
-        answers.append(answered)
+        description = Deferred()
+        descriptions.append(description)
         if rejection := broker.access.rejection(request, ResourceType.TRANSACTIONAL_ID, transactional_id):
-            answered.complete((rejection, None))
+            description.complete((rejection, None))
             continue
-        broker.coordinators.transaction_admin.ask_transaction(transactional_id, _completing(answered))
+        broker.coordinators.transaction_admin.ask_transaction(transactional_id, _completing(description))
         if not number % _IDS_AT_ONCE:
             yield None
     found: dict[str, tuple[int, TransactionMetadata | None]] = {}
-    for transactional_id, answered in zip(ids, answers, strict=True):
-        found[transactional_id] = yield answered
+    for transactional_id, description in zip(ids, descriptions, strict=True):
+        found[transactional_id] = yield description
 
     def describe(transactional_id: str) -> dict[str, Any]:
         error, metadata = found[transactional_id]
@@ -43,8 +43,8 @@ def handle_describe_transactions(request: Request, broker: BrokerContext, body: 
     return {"transaction_states": Lazily(ids, describe, _rejected)}
 
 
-def _completing(answered: Deferred) -> Callable[[int, TransactionMetadata | None], None]:
-    return lambda error, metadata: answered.complete((error, metadata))
+def _completing(description: Deferred) -> Callable[[int, TransactionMetadata | None], None]:
+    return lambda error, metadata: description.complete((error, metadata))
 
 
 def _rejected(transactional_id: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def handle_end_txn(request: Request, broker: BrokerContext, body: Any) -> dict[s
     deferred = Deferred()
     client_version = EPOCH_BUMP_FROM if request.api_version >= _EPOCH_BUMP_VERSION else 0
 
-    def answer(error: int, metadata: TransactionMetadata | None) -> None:
+    def respond(error: int, metadata: TransactionMetadata | None) -> None:
         response = {"error_code": for_version(error, request)}
         if metadata is not None and not error and client_version:
             response |= {"producer_id": metadata.producer_id, "producer_epoch": metadata.epoch}
@@ -28,5 +28,5 @@ def handle_end_txn(request: Request, broker: BrokerContext, body: Any) -> dict[s
 
     producer = Producer(body.producer_id, body.producer_epoch)
     end = body.committed, client_version
-    broker.coordinators.transactions.end(body.transactional_id, producer, end, answer)
+    broker.coordinators.transactions.end(body.transactional_id, producer, end, respond)
     return deferred

@@ -42,7 +42,7 @@ def handle_init_producer_id(request: Request, broker: BrokerContext, body: Any) 
         return {"producer_id": producer_id, "producer_epoch": 0}
     deferred = Deferred()
 
-    def answer(error: int, metadata: TransactionMetadata | None) -> None:
+    def respond(error: int, metadata: TransactionMetadata | None) -> None:
         if error or metadata is None:
             deferred.complete(_rejected(for_version(error, request, _FENCED_FROM)))
         else:
@@ -50,7 +50,7 @@ def handle_init_producer_id(request: Request, broker: BrokerContext, body: Any) 
 
     expected = Producer(body.producer_id, body.producer_epoch) if has_id else None
     broker.coordinators.transactions.init_producer_id(
-        body.transactional_id, body.transaction_timeout_ms, expected, answer
+        body.transactional_id, body.transaction_timeout_ms, expected, respond
     )
     return deferred
 

@@ -14,7 +14,7 @@ from rotunda.broker.apis.groups.offset_commit import (
     portions_of,
 )
 from rotunda.broker.apis.transactions.transaction_errors import for_offsets
-from rotunda.broker.coordinator.offsets.commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
+from rotunda.broker.coordinator.offsets.commits import Committer, CommitTime, apply_commit, drop_unused, validate_commit
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions.transaction_messages import Membership, Producer
@@ -39,28 +39,28 @@ def handle_txn_offset_commit(request: Request, broker: BrokerContext, body: Any)
     """Return an error for each partition, once the valid offsets are committed as part of the transaction."""
     if broker.metadata.authorizer is not None:
         return _authorized(request, broker, body)
-    return _taken(request, broker, body)
+    return _commit(request, broker, body)
 
 
 def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Commit the offsets that the client is authorized for, and reject the others."""
-    answers, taken = [], []
+    rejections, accepted = [], []
     for asked in body.topics:
         topic = _find(request, broker, asked)
         # Unknown ids are rejected later.
         name = asked.name if topic is None else topic.name
         error = broker.access.rejection(request, ResourceType.TOPIC, name) if name else 0
         if not error:
-            taken.append(asked)
+            accepted.append(asked)
         elif asked.partitions:
-            answers.append(_topic(asked, [(each.partition_index, error) for each in asked.partitions]))
-    if not taken:
-        return {"topics": answers}
-    response = _taken(request, broker, body.replaced(topics=tuple(taken)))
-    return after(response, lambda answer: {"topics": [*answer["topics"], *answers]})  # type: ignore[no-any-return]
+            rejections.append(_topic(asked, [(each.partition_index, error) for each in asked.partitions]))
+    if not accepted:
+        return {"topics": rejections}
+    response = _commit(request, broker, body.replaced(topics=tuple(accepted)))
+    return after(response, lambda response: {"topics": [*response["topics"], *rejections]})  # type: ignore[no-any-return]
 
 
-def _taken(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
+def _commit(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     return _in_portions(request, broker, body) if is_long(body.topics) else _at_once(request, broker, body)
 
 
@@ -68,8 +68,8 @@ def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Commit in portions: each is a part of the transaction, or fails by itself."""
     merged: list[dict[str, Any]] = []
     for topics in portions_of(body.topics):
-        answer = _at_once(request, broker, body.replaced(topics=topics))
-        response = (yield answer) if isinstance(answer, Deferred) else answer
+        outcome = _at_once(request, broker, body.replaced(topics=topics))
+        response = (yield outcome) if isinstance(outcome, Deferred) else outcome
         merge_topics(merged, response["topics"])
         yield None
     return {"topics": merged}
@@ -91,7 +91,7 @@ def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, An
         if error:
             deferred.complete(_rejected(request, broker, body, for_offsets(error, request)))
         else:
-            _commit(request, broker, body, deferred)
+            _commit_verified(request, broker, body, deferred)
 
     owned = broker.partitions.own(GROUP_TOPIC, shard.partition)
     if owned is not None and owned.log.ongoing_transaction(body.producer_id, body.producer_epoch):
@@ -107,7 +107,7 @@ def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, An
     return deferred
 
 
-def _commit(request: Request, broker: BrokerContext, body: Any, deferred: Deferred) -> None:
+def _commit_verified(request: Request, broker: BrokerContext, body: Any, deferred: Deferred) -> None:
     """Commit the offsets: the partition is part of the transaction."""
     group_id = body.group_id
     committer = Committer(
@@ -140,8 +140,10 @@ def _commit(request: Request, broker: BrokerContext, body: Any, deferred: Deferr
             topics.append(_topic(asked, [(each.partition_index, error) for each in asked.partitions]))
         elif topic is not None and asked.partitions:
             place = (topic.name, topic.topic_id, len(topic.partitions))
-            answers, _ = take_commit(shard, group_id, place, asked.partitions, time, records, body.producer_id)
-            topics.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": answers})
+            partition_responses, _ = apply_commit(
+                shard, group_id, place, asked.partitions, time, records, body.producer_id
+            )
+            topics.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": partition_responses})
     response = {"topics": topics}
     if not records:
         drop_unused(shard, group_id)
@@ -183,5 +185,5 @@ def _rejected(request: Request, broker: BrokerContext, body: Any, error: int) ->
 
 
 def _topic(asked: Any, parts: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    answers = [{"partition_index": index, "error_code": int(error)} for index, error in parts]
-    return {"name": asked.name, "topic_id": asked.topic_id, "partitions": answers}
+    partition_responses = [{"partition_index": index, "error_code": int(error)} for index, error in parts]
+    return {"name": asked.name, "topic_id": asked.topic_id, "partitions": partition_responses}

@@ -23,7 +23,7 @@ def handle_write_txn_markers(request: Request, broker: BrokerContext, body: Any)
     if rejection := _rejection(request, broker):
         return _rejected(body, rejection)
     peers = broker.coordinators.transaction_rpc
-    answers: list[dict[str, Any]] = []
+    markers: list[dict[str, Any]] = []
     waiting: list[tuple[dict[str, int], Deferred]] = []
     for marker in body.markers:
         topics = []
@@ -36,9 +36,9 @@ def handle_write_txn_markers(request: Request, broker: BrokerContext, body: Any)
                 if len(waiting) == AT_ONCE:
                     yield from _note(waiting)
             topics.append({"name": topic.name, "partitions": results})
-        answers.append({"producer_id": marker.producer_id, "topics": topics})
+        markers.append({"producer_id": marker.producer_id, "topics": topics})
     yield from _note(waiting)
-    return {"markers": answers}
+    return {"markers": markers}
 
 
 def _rejection(request: Request, broker: BrokerContext) -> int:
@@ -53,10 +53,10 @@ def _rejected(request: Any, error: int) -> dict[str, Any]:
         partitions = Lazily(topic.partition_indexes, lambda index: {"partition_index": index, "error_code": error})
         return {"name": topic.name, "partitions": partitions}
 
-    def answer(marker: Any) -> dict[str, Any]:
+    def result(marker: Any) -> dict[str, Any]:
         return {"producer_id": marker.producer_id, "topics": Lazily(marker.topics, outcomes)}
 
-    return {"markers": Lazily(request.markers, answer)}
+    return {"markers": Lazily(request.markers, result)}
 
 
 def _write(peers: TransactionPeers, marker: Marker) -> Deferred:

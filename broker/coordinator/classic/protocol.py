@@ -107,30 +107,30 @@ class ClassicProtocol:
         shard.append([*before, group.record({})], nobody_waits)
         return group
 
-    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinResponse) -> None:
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, respond: JoinResponse) -> None:
         """Handle a JoinGroup. The response is sent when all members have joined, or at once if nothing changes."""
         group = _classic(group)
         member_id = request.member_id
         if not self._accepts(group, member_id):
             group.remove(member_id)
-            answer(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            respond(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
         elif not group.supports(request.protocol_type, request.protocols):
-            answer(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+            respond(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id or (member_id in group.pending_members and request.instance_id is None):
             if not shard.admit(group.group_id, join_bytes(request, None)):
-                answer(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+                respond(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             elif member_id:
-                self._add(shard, group, member_id, request, answer)
+                self._add(shard, group, member_id, request, respond)
             else:
-                self._join_new(shard, group, request, answer)
+                self._join_new(shard, group, request, respond)
         else:
             error = group.validate_member(member_id, request.instance_id)
             if not error and not self._has_room(shard, group, request):
                 error = ErrorCode.GROUP_MAX_SIZE_REACHED
             if error:
-                answer(JoinResult(error, member_id))
+                respond(JoinResult(error, member_id))
             else:
-                _REJOIN[group.state](self, shard, group, request, answer)
+                _REJOIN[group.state](self, shard, group, request, respond)
 
     def _has_room(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest) -> bool:
         """Return whether there is memory for the additional bytes of a member that rejoins."""
@@ -146,13 +146,13 @@ class ClassicProtocol:
             return member_id in group.awaiting_join or len(group.awaiting_join) < largest
         return member_id in group.members or len(group.members) < largest
 
-    def _join_new(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse) -> None:
+    def _join_new(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, respond: JoinResponse) -> None:
         instance_id = request.instance_id
         member_id = f"{request.client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
         if instance_id is not None:
             old = group.members.get(group.static_members.get(instance_id, ""))
             if old is not None:
-                self._replace_static(shard, group, old, member_id, request, answer)
+                self._replace_static(shard, group, old, member_id, request, respond)
                 return
         elif request.needs_member_id:
             while len(group.pending_members) >= MOST_PENDING_MEMBERS:
@@ -161,18 +161,18 @@ class ClassicProtocol:
             timeout_ms = request.session_timeout_ms
             due = partial(self._rebalance.pending_due, shard, group, member_id)
             group.pending_members[member_id] = self._timers.after_ms(timeout_ms, due)
-            answer(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            respond(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
-        self._add(shard, group, member_id, request, answer)
+        self._add(shard, group, member_id, request, respond)
 
     def _add(
-        self, shard: GroupShard, group: ClassicGroup, member_id: str, request: JoinRequest, answer: JoinResponse
+        self, shard: GroupShard, group: ClassicGroup, member_id: str, request: JoinRequest, respond: JoinResponse
     ) -> None:
         member = ClassicMember.joining(member_id, request)
         if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
             group.new_member_added = True
         group.add(member, request.protocol_type)
-        group.awaiting_join[member_id] = answer
+        group.awaiting_join[member_id] = respond
         self._events(event_of(group, self._wall_ms(), "join", request.reason, member_id=member_id))
         self._rebalance.touch(shard, group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance.prepare_or_complete(
@@ -182,41 +182,41 @@ class ClassicProtocol:
             f"client reason: {request.reason}",
         )
 
-    def _update(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse) -> None:
+    def _update(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, respond: JoinResponse) -> None:
         """Add a member to the next generation."""
         member = group.members[request.member_id]
         group.update(member, request)
-        _await_join(group, member.member_id, answer)
-        what = "Leader re-joining" if group.leader == member.member_id else "Updating metadata for member"
+        _await_join(group, member.member_id, respond)
+        action = "Leader re-joining" if group.leader == member.member_id else "Updating metadata for member"
         self._rebalance.prepare_or_complete(
-            shard, group, f"{what} {member.member_id} during {group.state_name}; client reason: {request.reason}"
+            shard, group, f"{action} {member.member_id} during {group.state_name}; client reason: {request.reason}"
         )
 
     def _rejoin_completing(
-        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse
+        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, respond: JoinResponse
     ) -> None:
         """Repeat a lost response; a member with other protocols starts a rebalance."""
         if group.members[request.member_id].protocols == request.protocols:
-            answer(self._rebalance.joined(group, request.member_id))
+            respond(self._rebalance.joined(group, request.member_id))
         else:
-            self._update(shard, group, request, answer)
+            self._update(shard, group, request, respond)
 
     def _rejoin_stable(
-        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse
+        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, respond: JoinResponse
     ) -> None:
         """Start a rebalance for the leader, and for others only if their protocols have changed."""
         member = group.members[request.member_id]
         if group.leader == request.member_id or member.protocols != request.protocols:
-            self._update(shard, group, request, answer)
+            self._update(shard, group, request, respond)
         else:
-            answer(self._rebalance.joined(group, request.member_id))
+            respond(self._rebalance.joined(group, request.member_id))
 
     def _rejoin_unexpected(
-        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinResponse
+        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, respond: JoinResponse
     ) -> None:
         del shard
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if group.state is DEAD else ErrorCode.UNKNOWN_MEMBER_ID
-        answer(JoinResult(code, request.member_id))
+        respond(JoinResult(code, request.member_id))
 
     def _replace_static(
         self,
@@ -225,7 +225,7 @@ class ClassicProtocol:
         old: ClassicMember,
         member_id: str,
         request: JoinRequest,
-        answer: JoinResponse,
+        respond: JoinResponse,
     ) -> None:
         """Replace a static member that rejoined, without a rebalance if the protocol stays the same."""
         old_join = group.awaiting_join.pop(old.member_id, None)
@@ -237,7 +237,7 @@ class ClassicProtocol:
         leader_before = group.leader
         member = group.replace_static(old, member_id)
         group.update(member, request)
-        group.awaiting_join[member_id] = answer
+        group.awaiting_join[member_id] = respond
         self._rebalance.touch(shard, group, member)
         self._events(event_of(group, self._wall_ms(), "replace", request.reason, member_id=member_id))
         reason = f"static member {member_id} with instance id {request.instance_id}; client reason: {request.reason}"
@@ -251,37 +251,37 @@ class ClassicProtocol:
 
     # ---- the assignment ------------------------------------------------------------------------------------------
 
-    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncResponse) -> None:
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, respond: SyncResponse) -> None:
         """Handle a SyncGroup. Once the leader's assignment is committed, all members get their response."""
         group = _classic(group)
         error = _validate_sync(group, request)
         if error:
-            answer(SyncResult(error))
+            respond(SyncResult(error))
         else:
-            _SYNC[group.state](self, shard, group, request, answer)
+            _SYNC[group.state](self, shard, group, request, respond)
 
     def _sync_preparing(
-        self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncResponse
+        self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, respond: SyncResponse
     ) -> None:
         del shard, group, request
-        answer(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        respond(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
 
     def _sync_completing(
-        self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncResponse
+        self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, respond: SyncResponse
     ) -> None:
         before = group.awaiting_sync.pop(request.member_id, None)
         if before is not None:
             before(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
-        group.awaiting_sync[request.member_id] = answer
+        group.awaiting_sync[request.member_id] = respond
         self._rebalance.synced(group, request.member_id)
         if group.leader == request.member_id:
             self._rebalance.write_assignment(shard, group, request.assignments)
 
-    def _sync_stable(self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncResponse) -> None:
+    def _sync_stable(self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, respond: SyncResponse) -> None:
         self._rebalance.synced(group, request.member_id)
         member = group.members[request.member_id]
         self._rebalance.touch(shard, group, member)
-        answer(SyncResult(0, group.protocol_type, group.protocol_name, member.assignment))
+        respond(SyncResult(0, group.protocol_type, group.protocol_name, member.assignment))
 
     # ---- heartbeats and leaving ----------------------------------------------------------------------------------
 
@@ -321,22 +321,22 @@ class ClassicProtocol:
         self.committed(shard, group, member_id)
         return True
 
-    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], respond: LeaveResponse) -> None:
         """Remove members; the response has an error for each, after the resulting records are committed."""
         group = _classic(group)
         errors = [self._leave(group, each) for each in members]
-        gone = [
+        removed = [
             each.member_id or str(each.instance_id) for each, error in zip(members, errors, strict=True) if not error
         ]
         written = False
 
         def done(error: int) -> None:
-            answer([error or each for each in errors])
+            respond([error or each for each in errors])
 
-        if gone:
+        if removed:
             written = self._rebalance.write_departure(shard, group, done)
             then = nobody_waits if written else done
-            reason = f"explicit `LeaveGroup` request for ({', '.join(gone)}) members."
+            reason = f"explicit `LeaveGroup` request for ({', '.join(removed)}) members."
             if group.state is PREPARING_REBALANCE:
                 written |= self._rebalance.maybe_complete_join(shard, group, then)
             elif group.state is not EMPTY:
@@ -389,10 +389,10 @@ _SYNC: Final[Mapping[GroupState, _Sync]] = MappingProxyType(
 )
 
 
-def _await_join(group: ClassicGroup, member_id: str, answer: JoinResponse) -> None:
+def _await_join(group: ClassicGroup, member_id: str, respond: JoinResponse) -> None:
     """Store a member's response callback; its earlier JoinGroup fails now."""
     before = group.awaiting_join.get(member_id)
-    group.awaiting_join[member_id] = answer
+    group.awaiting_join[member_id] = respond
     if before is not None:
         before(JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
 
@@ -407,9 +407,11 @@ def _validate_sync(group: ClassicGroup, request: SyncRequest) -> int:
         return error
     if request.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    said = (request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)
+    pairs = (request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)
     return (
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL if any(a is not None and b is not None and a != b for a, b in said) else 0
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if any(a is not None and b is not None and a != b for a, b in pairs)
+        else 0
     )
 
 

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 MOST_MEMBERS_WRITTEN_AT_ONCE: Final = 100
 
 #: Responses sent in the first loop pass; the others follow in later passes.
-MOST_ANSWERED_AT_ONCE: Final = 200
+MOST_RESPONSES_AT_ONCE: Final = 200
 
 #: A larger assignment cannot be written.
 MOST_RECORD_BYTES: Final = 64 << 20
@@ -182,20 +182,20 @@ class ClassicRebalance:
 
     def _respond_joins(self, group: ClassicGroup) -> Iterator[None]:
         """Send the responses to the joined members of the new generation, one per step."""
-        answers, group.awaiting_join = group.awaiting_join, {}
+        callbacks, group.awaiting_join = group.awaiting_join, {}
         of_leader = self.joined(group, group.leader or "")
         of_others = of_leader._replace(members=())
-        for member_id, answer in answers.items():
-            answer((of_leader if member_id == of_leader.leader else of_others)._replace(member_id=member_id))
+        for member_id, respond in callbacks.items():
+            respond((of_leader if member_id == of_leader.leader else of_others)._replace(member_id=member_id))
             member = group.members.get(member_id)
             if member is not None:
                 member.is_new = False
             yield
 
-    def _in_slices(self, answering: Iterator[None]) -> None:
+    def _in_slices(self, responding: Iterator[None]) -> None:
         """Send many responses; those beyond the first ones in later loop passes."""
-        if len(list(islice(answering, MOST_ANSWERED_AT_ONCE))) == MOST_ANSWERED_AT_ONCE:
-            self._timers.in_steps(answering)
+        if len(list(islice(responding, MOST_RESPONSES_AT_ONCE))) == MOST_RESPONSES_AT_ONCE:
+            self._timers.in_steps(responding)
 
     def _set_join_timer(self, shard: GroupShard, group: ClassicGroup, delay_ms: int, due: Callable[[], object]) -> None:
         def fire() -> None:
@@ -258,16 +258,16 @@ class ClassicRebalance:
         member_id = member.member_id
 
         def done(error: int) -> None:
-            answer = group.awaiting_join.pop(member_id, None)
-            if answer is None:
+            respond = group.awaiting_join.pop(member_id, None)
+            if respond is None:
                 return
             if error:
-                answer(JoinResult(error))
+                respond(JoinResult(error))
             elif may_skip:
-                answer(self.joined(group, member_id, skip_assignment=member_id == group.leader))
+                respond(self.joined(group, member_id, skip_assignment=member_id == group.leader))
             else:
                 # An old client that is named as the leader would assign partitions.
-                answer(self.joined(group, member_id)._replace(leader=leader_before or "", members=()))
+                respond(self.joined(group, member_id)._replace(leader=leader_before or "", members=()))
             member.is_new = False
             self.touch(shard, group, member)
 
@@ -275,14 +275,14 @@ class ClassicRebalance:
 
     def _respond_syncs(self, shard: GroupShard, group: ClassicGroup, failure: SyncResult | None) -> None:
         result = failure or SyncResult(0, group.protocol_type, group.protocol_name, b"")
-        answers, group.awaiting_sync = group.awaiting_sync, {}
+        callbacks, group.awaiting_sync = group.awaiting_sync, {}
         given = []
-        for member_id, answer in answers.items():
+        for member_id, respond in callbacks.items():
             member = group.members.get(member_id)
             if member is not None:
                 self.touch(shard, group, member)
                 # The assignment of the next generation may exist before the last response is sent.
-                given.append((answer, b"" if failure else member.assignment))
+                given.append((respond, b"" if failure else member.assignment))
         self._in_slices(_give(given, result))
 
     def _end_sync_wait(self, group: ClassicGroup) -> None:
@@ -359,6 +359,6 @@ class ClassicRebalance:
 
 def _give(given: Sequence[tuple[SyncResponse, bytes]], result: SyncResult) -> Iterator[None]:
     """Send one response per step, with this result and the member's assignment."""
-    for answer, assignment in given:
-        answer(result._replace(assignment=assignment))
+    for respond, assignment in given:
+        respond(result._replace(assignment=assignment))
         yield

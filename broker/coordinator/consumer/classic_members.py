@@ -69,7 +69,7 @@ class ClassicMembers:
         self._sessions = sessions
         self._events = events
 
-    def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest, answer: JoinResponse) -> None:
+    def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest, respond: JoinResponse) -> None:
         """Handle a JoinGroup, which reconciles the member by one step."""
         member_id = request.member_id or f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
         try:
@@ -83,7 +83,7 @@ class ClassicMembers:
             if more_bytes and not shard.admit(group.group_id, more_bytes):
                 raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
         except ApiError as error:
-            answer(JoinResult(error.code, member_id if error.code == ErrorCode.MEMBER_ID_REQUIRED else ""))
+            respond(JoinResult(error.code, member_id if error.code == ErrorCode.MEMBER_ID_REQUIRED else ""))
             return
         updated = replace(
             before,
@@ -100,28 +100,28 @@ class ClassicMembers:
         how_joined = None if before.member_id in group.members else request.reason
         owned = to_ids(subscription.owned, self._cluster.topics)
         self._sessions.report(shard, group, updated)
-        after = update.take(before, updated, Report(owned, is_settled=True))
+        after = update.apply(before, updated, Report(owned, is_settled=True))
         self._sessions.drop_orphans(group)
         self._sessions.satisfied(group, member_id)
         self._events.reported(group, member_id, how_joined)
         epoch = after.epoch
         self._sessions.demand(shard, group, after, _LATE_SYNC, lambda known: known.epoch == epoch)
         joined = JoinResult(0, member_id, epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0])
-        update.commit(shard, (), lambda error: answer(JoinResult(error, member_id) if error else joined))
+        update.commit(shard, (), lambda error: respond(JoinResult(error, member_id) if error else joined))
 
-    def sync(self, shard: GroupShard, group: ConsumerGroup, request: SyncRequest, answer: SyncResponse) -> None:
+    def sync(self, shard: GroupShard, group: ConsumerGroup, request: SyncRequest, respond: SyncResponse) -> None:
         """Handle a SyncGroup: return the member's partitions in the generation it has joined."""
         try:
             member, classic = _classic_member(group, request.member_id, request.instance_id, request.generation)
             _check_protocol(classic, request)
         except ApiError as error:
-            answer(SyncResult(error.code))
+            respond(SyncResult(error.code))
             return
         wall_ms = self._cluster.environment().wall_ms
-        if group.is_left_behind(member, wall_ms) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if group.must_rejoin(member, wall_ms) and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._sessions.satisfied(group, member.member_id)
             self._demand_join(shard, group, member)
-            answer(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            respond(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
             return
         self._sessions.report(shard, group, member)
         self._sessions.satisfied(group, member.member_id)
@@ -134,12 +134,14 @@ class ClassicMembers:
             ),
         )
         update = GroupUpdate(group, self._cluster.environment())
-        update.commit(shard, (), lambda error: answer(SyncResult(error) if error else synced))
+        update.commit(shard, (), lambda error: respond(SyncResult(error) if error else synced))
 
-    def heartbeat(self, shard: GroupShard, group: ConsumerGroup, who: tuple[str, str | None], generation: int) -> int:
-        """Return the error of a heartbeat by ``who`` (member, instance); REBALANCE_IN_PROGRESS if it must rejoin."""
+    def heartbeat(
+        self, shard: GroupShard, group: ConsumerGroup, sender: tuple[str, str | None], generation: int
+    ) -> int:
+        """Return the error of a heartbeat by ``sender`` (member, instance); REBALANCE_IN_PROGRESS if it must rejoin."""
         try:
-            member, _ = _classic_member(group, *who, generation)
+            member, _ = _classic_member(group, *sender, generation)
         except ApiError as error:
             return error.code
         self._sessions.report(shard, group, member)
@@ -150,7 +152,7 @@ class ClassicMembers:
             if update.records:
                 shard.append(update.records, lambda _: None)
         has_to_join = (
-            group.is_left_behind(member, self._cluster.environment().wall_ms)
+            group.must_rejoin(member, self._cluster.environment().wall_ms)
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
         )
@@ -160,7 +162,7 @@ class ClassicMembers:
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def leave(
-        self, shard: GroupShard, group: ConsumerGroup, members: Sequence[LeavingMember], answer: LeaveResponse
+        self, shard: GroupShard, group: ConsumerGroup, members: Sequence[LeavingMember], respond: LeaveResponse
     ) -> None:
         """Remove members, for an administrator of either protocol."""
         update = GroupUpdate(group, self._cluster.environment())
@@ -175,7 +177,7 @@ class ClassicMembers:
                 errors.append(0)
                 self._events.of_member(group, member.member_id, "leave", leaving.reason)
         self._sessions.drop_orphans(group)
-        update.commit(shard, (), lambda error: answer([error or each for each in errors]))
+        update.commit(shard, (), lambda error: respond([error or each for each in errors]))
 
     def _check_join(self, group: ConsumerGroup, request: JoinRequest) -> None:
         """Raise ApiError if the group is full, or no protocol is common to all members."""
@@ -252,7 +254,7 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> ConsumerGroup:
     Raises ApiError GROUP_ID_NOT_FOUND, as for any group that is not a consumer group, if they are not consumers.
     """
     group = ConsumerGroup(classic.group_id)
-    group.epoch = group.assignment_epoch = group.told_epoch = classic.generation
+    group.epoch = group.assignment_epoch = group.published_epoch = classic.generation
     for member in classic.members.values():
         try:
             if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:

@@ -48,16 +48,16 @@ class ConsumerGroupEvents:
 
     def follow(self, group: ConsumerGroup, why: str) -> None:
         """Publish the start or end of a rebalance caused by the last change. HOT while there is none."""
-        if group.epoch != group.told_epoch:
+        if group.epoch != group.published_epoch:
             now_ms = self._wall_ms()
             begun: GroupEvent = event_of(group, now_ms, "rebalance", why)
-            self._events(begun._replace(generation=group.told_epoch))
-            group.told_epoch = group.epoch
+            self._events(begun._replace(generation=group.published_epoch))
+            group.published_epoch = group.epoch
             if group.rebalance_began_ms is None:
                 group.rebalance_began_ms = now_ms
         if group.rebalance_began_ms is not None and group.state_name in _ENDS:
             now_ms = self._wall_ms()
-            took_ms = max(0, now_ms - group.rebalance_began_ms)
+            duration_ms = max(0, now_ms - group.rebalance_began_ms)
             group.rebalance_began_ms = None
             event, reason = _ENDS[group.state_name], f"epoch {group.epoch}"
-            self._events(event_of(group, now_ms, event, reason, duration_ms=took_ms))
+            self._events(event_of(group, now_ms, event, reason, duration_ms=duration_ms))

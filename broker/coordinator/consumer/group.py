@@ -53,7 +53,7 @@ class Session(MemberSession):
     #: may predate that response, and this coordinator's response may be lost.
     is_confirmed: bool = True
     #: Then the next response repeats the member's assignment.
-    must_tell: bool = False
+    must_send_assignment: bool = False
 
     def cancel(self) -> None:
         """Cancel the timers."""
@@ -91,7 +91,7 @@ class ConsumerGroup:
         self.session_timeout_ms = 0
         self.assignment_interval_ms = 0
         #: The epoch as of its last event.
-        self.told_epoch = self.epoch
+        self.published_epoch = self.epoch
         #: Start of the current rebalance, on the wall clock; None if there is none, or if unknown.
         self.rebalance_began_ms: int | None = None
         self._holders: dict[tuple[bytes, int], str] = {}
@@ -239,7 +239,7 @@ class ConsumerGroup:
             return True
         return wall_ms >= self.assigned_wall_ms + self.assignment_interval_ms
 
-    def is_left_behind(self, member: ConsumerGroupMember, wall_ms: int) -> bool:
+    def must_rejoin(self, member: ConsumerGroupMember, wall_ms: int) -> bool:
         """Return whether an assignment newer than the member's exists or is due."""
         return member.epoch < self.assignment_epoch or self.is_to_be_assigned(wall_ms)
 

@@ -111,7 +111,7 @@ def assignment_fields(assignment: Assignment) -> dict[str, Any]:
     return {"topic_partitions": topics}
 
 
-def says_nothing_new(request: Any) -> bool:
+def reports_nothing(request: Any) -> bool:
     """Return whether a request has only the member and its epoch."""
     return (
         request.rebalance_timeout_ms == -1
@@ -149,13 +149,13 @@ def wants_assignment(request: Any, before: ConsumerGroupMember, after: ConsumerG
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         and request.topic_partitions is not None
     )
-    is_behind = request.member_epoch != before.epoch
-    return request.member_epoch == JOIN_EPOCH or is_full or is_behind or before.assigned != after.assigned
+    is_older_epoch = request.member_epoch != before.epoch
+    return request.member_epoch == JOIN_EPOCH or is_full or is_older_epoch or before.assigned != after.assigned
 
 
 def updated_member(member: ConsumerGroupMember, request: Any, client: Client) -> ConsumerGroupMember:
     """Return a member updated from a request; fields without a value stay."""
-    said = {
+    fields = {
         "instance_id": request.instance_id,
         "rack_id": request.rack_id,
         "rebalance_timeout_ms": None if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
@@ -165,7 +165,7 @@ def updated_member(member: ConsumerGroupMember, request: Any, client: Client) ->
         "client_id": client.client_id,
         "client_host": client.host,
     }
-    news: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    news: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     return replace(member, classic=None, **news)
 
 

@@ -31,7 +31,7 @@ from rotunda.broker.coordinator.consumer.heartbeat import (
     heartbeat_bytes,
     is_leaving,
     owned_partitions,
-    says_nothing_new,
+    reports_nothing,
     static_member,
     validate,
     wants_assignment,
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Answer = Callable[[dict[str, Any]], None]
+Respond = Callable[[dict[str, Any]], None]
 
 #: Continues a consumer group converted to a classic group; its members must rejoin. (partition, group, why)
 AdoptClassic = Callable[[GroupShard, ClassicGroup, str], None]
@@ -96,7 +96,7 @@ class ConsumerProtocol:
             return None
         session = group.sessions[request.member_id]
         is_same = client.client_id == member.client_id and client.host == member.client_host
-        if session.must_tell or not session.is_confirmed or not is_same:
+        if session.must_send_assignment or not session.is_confirmed or not is_same:
             return None
         self._sessions.extend(group, session)
         return {
@@ -122,7 +122,7 @@ class ConsumerProtocol:
         request: Any,
         client: Client,
         matches: Matches,
-        answer: Answer,
+        respond: Respond,
     ) -> None:
         """Handle a heartbeat, including the first and the last; the response is sent after its commit.
 
@@ -130,7 +130,7 @@ class ConsumerProtocol:
         """
         environment = self._cluster.environment()._replace(matches=matches)
         if is_leaving(request):
-            self._leave(shard, request, environment, answer)
+            self._leave(shard, request, environment, respond)
             return
         group, records = self._group_for(shard, request)
         most = self._cluster.config().group_consumer_max_size
@@ -158,27 +158,27 @@ class ConsumerProtocol:
             self._begin_sessions(shard, group)
         joined = None if before.member_id in group.members else f"with instance id {request.instance_id}"
         session = self._sessions.report(shard, group, replace(before, classic=None))
-        must_tell, session.must_tell = session.must_tell, not session.is_confirmed
+        must_send_assignment, session.must_send_assignment = session.must_send_assignment, not session.is_confirmed
         owned = self._reported(session, owned_partitions(request))
         after = update.heartbeat(before, request, client, owned)
         self._sessions.drop_orphans(group)
         self._watch_revocation(shard, group, before, after)
         self._events.reported(group, after.member_id, joined)
-        is_told = must_tell or wants_assignment(request, before, after)
+        sends_assignment = must_send_assignment or wants_assignment(request, before, after)
         response = {
             "member_id": after.member_id,
             "member_epoch": after.epoch,
             "heartbeat_interval_ms": group.heartbeat_interval_ms,
-            "assignment": assignment_fields(after.assigned) if is_told else None,
+            "assignment": assignment_fields(after.assigned) if sends_assignment else None,
         }
-        self._respond_when_committed(shard, update, [*records, *update.records], response, answer)
+        self._respond_when_committed(shard, update, [*records, *update.records], response, respond)
 
     def _leave(
         self,
         shard: GroupShard,
         request: Any,
         environment: Environment,
-        answer: Answer,
+        respond: Respond,
     ) -> None:
         group = self._known_group(shard, request.group_id)
         if request.instance_id is None:
@@ -194,7 +194,7 @@ class ConsumerProtocol:
             left = self._remove(shard, group, update, member)
             self._events.of_member(left, member.member_id, "leave", "leave request")
         response = {"member_id": member.member_id, "member_epoch": request.member_epoch}
-        self._respond_when_committed(shard, update, update.records, response, answer)
+        self._respond_when_committed(shard, update, update.records, response, respond)
 
     def _group_for(self, shard: GroupShard, request: Any) -> tuple[ConsumerGroup, list[Record]]:
         """Return the group of a request, possibly a new one, and the records that delete its predecessor."""
@@ -213,8 +213,8 @@ class ConsumerProtocol:
         found = shard.groups.get(group_id)
         if isinstance(found, ConsumerGroup):
             return found
-        what = "not found" if found is None else "not a consumer group"
-        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+        problem = "not found" if found is None else "not a consumer group"
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")
 
     def _respond_when_committed(
         self,
@@ -222,10 +222,10 @@ class ConsumerProtocol:
         update: GroupUpdate,
         records: list[Record],
         response: dict[str, Any],
-        answer: Answer,
+        respond: Respond,
     ) -> None:
         def done(error: int) -> None:
-            answer({"error_code": error, "error_message": text_of(error)} if error else response)
+            respond({"error_code": error, "error_message": text_of(error)} if error else response)
 
         update.commit(shard, records, done)
 
@@ -235,7 +235,7 @@ class ConsumerProtocol:
         self, shard: GroupShard, group: ConsumerGroup, before: ConsumerGroupMember, after: ConsumerGroupMember
     ) -> None:
         """Start the rebalance timeout of a member that has to revoke partitions."""
-        if after.state is not MemberState.UNREVOKED_PARTITIONS or not _stands_alike(before, after):
+        if after.state is not MemberState.UNREVOKED_PARTITIONS or not _is_same_step(before, after):
             self._sessions.satisfied(group, after.member_id)
         if after.state is MemberState.UNREVOKED_PARTITIONS:
             self._sessions.demand(
@@ -291,7 +291,7 @@ class ConsumerProtocol:
         """Start the sessions of the members of a loaded group."""
         group = _consumer_group(group)
         group.rebuild_derived_state()
-        group.told_epoch = group.epoch
+        group.published_epoch = group.epoch
         self._cluster.settle(group)
         self._begin_sessions(shard, group)
 
@@ -314,19 +314,19 @@ class ConsumerProtocol:
 
     # ---- members of the classic protocol -------------------------------------------------------------------------
 
-    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinResponse) -> None:
-        self._classic.join(shard, _consumer_group(group), request, answer)
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, respond: JoinResponse) -> None:
+        self._classic.join(shard, _consumer_group(group), request, respond)
 
-    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncResponse) -> None:
-        self._classic.sync(shard, _consumer_group(group), request, answer)
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, respond: SyncResponse) -> None:
+        self._classic.sync(shard, _consumer_group(group), request, respond)
 
     def heartbeat(
         self, shard: GroupShard, group: Group, member_id: str, instance_id: str | None, generation: int
     ) -> int:
         return self._classic.heartbeat(shard, _consumer_group(group), (member_id, instance_id), generation)
 
-    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
-        self._classic.leave(shard, _consumer_group(group), members, answer)
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], respond: LeaveResponse) -> None:
+        self._classic.leave(shard, _consumer_group(group), members, respond)
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
         """Do nothing: only heartbeats extend a session."""
@@ -349,12 +349,12 @@ def _is_steady(group: ConsumerGroup, member: ConsumerGroupMember, request: Any) 
     return (
         request.member_epoch == member.epoch == group.assignment_epoch == group.epoch
         and member.state is MemberState.STABLE
-        and says_nothing_new(request)
+        and reports_nothing(request)
         and request.instance_id in (None, member.instance_id)
         and member.classic is None
     )
 
 
-def _stands_alike(before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
+def _is_same_step(before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
     """Return whether a member's pending step is unchanged."""
     return before.state is after.state and before.epoch == after.epoch and before.held == after.held

@@ -105,9 +105,9 @@ class GroupUpdate:
         updated = self._group.with_shared_names(updated_member(member, request, client))
         joins = request.member_epoch == JOIN_EPOCH
         moves = joins or request.member_epoch == member.epoch
-        return self.take(member, updated, Report(owned, is_settled=joins), moves=moves)
+        return self.apply(member, updated, Report(owned, is_settled=joins), moves=moves)
 
-    def take(
+    def apply(
         self, member: ConsumerGroupMember, updated: ConsumerGroupMember, report: Report, *, moves: bool = True
     ) -> ConsumerGroupMember:
         """Apply a member's report and return the updated member; with ``moves`` it is reconciled by one step."""

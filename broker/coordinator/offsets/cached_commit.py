@@ -26,7 +26,7 @@ _BODY: Final = 8
 class CachedCommit(CachedFields):
     """A member's cached commit of certain partitions, all of which ``shard`` has accepted."""
 
-    __slots__ = ("_answer", "_response", "commit", "committer", "facts", "response_bytes", "shard", "topics")
+    __slots__ = ("_layout", "_response", "commit", "committer", "facts", "response_bytes", "shard", "topics")
 
     def __init__(
         self,
@@ -35,32 +35,32 @@ class CachedCommit(CachedFields):
         committer: Committer,
         shard: GroupShard,
         commit: RepeatedCommit,
-        said: tuple[Any, bytes],
+        sent: tuple[Any, bytes],
         facts: tuple[bytes, bytes],
     ) -> None:
-        """Use ``said`` for the topics and response of the request, ``places`` for the offsets in its memory."""
+        """Use ``sent`` for the topics and response of the request, ``places`` for the offsets in its memory."""
         super().__init__(request, places)
         # Behind their ids, members commit in the same bytes.
         self._literals = (self.prefix, *map(intern_pool.text, self._literals[1:]))
         self.committer, self.shard, self.commit = committer, shard, commit
-        self.topics, answer = said
+        self.topics, payload = sent
         #: The facts for the request log of every matching request.
         self.facts = facts
-        response = answer[_BODY:]
+        response = payload[_BODY:]
         self._response = intern_pool.text(response)
-        self._answer = intern_pool.layout(f">ii{len(response)}s")
+        self._layout = intern_pool.layout(f">ii{len(response)}s")
         #: Size of a response, with its size field and header.
-        self.response_bytes = self._answer.size
+        self.response_bytes = self._layout.size
 
     @property
     def size_bytes(self) -> int:
         """Its memory, approximately."""
         return super().size_bytes + OFFSET_BYTES * len(self.commit.targets.parts)
 
-    def answer(self, correlation_id: int) -> bytes:
+    def encode(self, correlation_id: int) -> bytes:
         """Return the response to a matching request, with its size field and header."""
-        return self._answer.pack(self.response_bytes - _SIZE_BYTES, correlation_id, self._response)
+        return self._layout.pack(self.response_bytes - _SIZE_BYTES, correlation_id, self._response)
 
     def encode_into(self, view: memoryview, at: int, correlation_id: int) -> None:
         """Write the response to a matching request. HOT."""
-        self._answer.pack_into(view, at, self.response_bytes - _SIZE_BYTES, correlation_id, self._response)
+        self._layout.pack_into(view, at, self.response_bytes - _SIZE_BYTES, correlation_id, self._response)

@@ -31,20 +31,20 @@ _WRONG_EPOCH: Final = (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATIO
 #: Most bytes of the records of one request without their texts, and the size of one record's value.
 _MOST_BYTES: Final = 16 << 20
 _MOST_VALUE_BYTES: Final = 64
-_MOST_REMEMBERED: Final = 8192
+_MOST_CACHED: Final = 8192
 _TOPICS_AT_ONCE: Final = 1024
 
 #: Longer names are not cached, so that clients cannot fill the memory with them.
-_LONGEST_REMEMBERED: Final = 512
+_LONGEST_CACHED: Final = 512
 
-_remembered_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
+_cached_prefix = lru_cache(_MOST_CACHED)(offset_key_prefix)
 _pack_int32 = INT32.pack
 
 
 def _key_prefix(group_id: str, topic: str) -> bytes:
     """Return the common start of the keys of a group's offsets for a topic. HOT."""
-    if len(group_id) + len(topic) <= _LONGEST_REMEMBERED:
-        return _remembered_prefix(group_id, topic)
+    if len(group_id) + len(topic) <= _LONGEST_CACHED:
+        return _cached_prefix(group_id, topic)
     return offset_key_prefix(group_id, topic)
 
 
@@ -130,7 +130,7 @@ def is_too_large(group_id: str, topics: Iterable[tuple[str, int]]) -> Steps[bool
     return record_bytes > _MOST_BYTES
 
 
-def take_commit(
+def apply_commit(
     shard: GroupShard,
     group_id: str,
     topic: Topic,
@@ -159,7 +159,7 @@ def take_commit(
     if growth_bytes and not shard.admit(group_id, growth_bytes):
         code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         return _all_rejected(parts, code), code
-    answers = []
+    responses = []
     first_error = 0
     for part in parts:
         partition, text, error = part.partition_index, part.committed_metadata or "", 0
@@ -177,8 +177,8 @@ def take_commit(
                 offsets.put_pending(producer_id, group_id, name, partition, committed)
             records.append((prefix + _pack_int32(partition), offset_value(committed)))
         first_error = first_error or error
-        answers.append({"partition_index": partition, "error_code": error})
-    return answers, first_error
+        responses.append({"partition_index": partition, "error_code": error})
+    return responses, first_error
 
 
 def _all_rejected(parts: Sequence[Any], error: int) -> list[dict[str, int]]:

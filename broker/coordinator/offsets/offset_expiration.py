@@ -152,8 +152,8 @@ class OffsetExpiration:
                 # The shard may have changed. A topic that was created or deleted since has its own search.
                 if not shard.is_open or self._id_of(name) != topic_id:
                     break
-                gone = [index for index in some if _is_of_another(shard, group_id, (name, index), topic_id)]
-                records = [delete_offset(shard, group_id, name, index) for index in gone]
+                stale = [index for index in some if _is_of_another(shard, group_id, (name, index), topic_id)]
+                records = [delete_offset(shard, group_id, name, index) for index in stale]
                 if records:
                     shard.append(records, nobody_waits)
 

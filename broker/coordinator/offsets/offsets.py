@@ -96,7 +96,7 @@ class OffsetStore:
         self._pending: dict[int, dict[OffsetKey, tuple[int, CommittedOffset]]] = {}
         self._producers: dict[str, set[int]] = {}
 
-    def let_go(self) -> Steps[None]:
+    def release(self) -> Steps[None]:
         """Free all offsets in steps after the partition is closed."""
         self._noted.clear()
         for groups in (self._groups, self._readers):

@@ -158,5 +158,5 @@ class ShareGroup:
     def wake_all(self) -> None:
         """Continue all waiting heartbeats."""
         waiting, self.waiting = self.waiting, []
-        for go_on in waiting:
-            go_on()
+        for resume in waiting:
+            resume()

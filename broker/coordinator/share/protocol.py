@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Answer = Callable[[dict[str, Any]], None]
+Respond = Callable[[dict[str, Any]], None]
 
 LONGEST_MEMBER_ID: Final = 36
 
@@ -83,13 +83,13 @@ class ShareProtocol:
             "heartbeat_interval_ms": group.heartbeat_interval_ms,
         }
 
-    def share_heartbeat(self, shard: GroupShard, request: Any, client: Client, answer: Answer) -> None:
+    def share_heartbeat(self, shard: GroupShard, request: Any, client: Client, respond: Respond) -> None:
         """Handle a heartbeat, including the first and the last; the response is sent after its commit.
 
         Raises ApiError when it is rejected.
         """
         if request.member_epoch == LEAVE_EPOCH:
-            self._leave(shard, request, answer)
+            self._leave(shard, request, respond)
             return
         group = self._group_for(shard, request)
         before = self._member_for(group, request)
@@ -109,24 +109,24 @@ class ShareProtocol:
         elif update.records:
             update.commit(shard, nobody_waits)
         if self._environment.awaits_state(group, member):
-            self._wait(group, lambda: self._move(shard, group, before, request, answer))
+            self._wait(group, lambda: self._move(shard, group, before, request, respond))
         else:
-            self._move(shard, group, before, request, answer)
+            self._move(shard, group, before, request, respond)
 
     def _move(
-        self, shard: GroupShard, group: ShareGroup, before: ShareGroupMember, request: Any, answer: Answer
+        self, shard: GroupShard, group: ShareGroup, before: ShareGroupMember, request: Any, respond: Respond
     ) -> None:
         """Assign a member its target, and send the response to its heartbeat after the commit."""
         if not is_there(shard, group):
-            answer(_failed(ErrorCode.NOT_COORDINATOR))
+            respond(_failed(ErrorCode.NOT_COORDINATOR))
             return
         member = group.members.get(before.member_id)
         if member is None:
-            answer(_failed(ErrorCode.UNKNOWN_MEMBER_ID))
+            respond(_failed(ErrorCode.UNKNOWN_MEMBER_ID))
             return
         update = self._environment.update(group)
         moved = update.move(member)
-        is_told = (
+        sends_assignment = (
             request.member_epoch in (JOIN_EPOCH, before.previous_epoch)
             or request.subscribed_topic_names is not None
             or moved.assigned != before.assigned
@@ -135,11 +135,11 @@ class ShareProtocol:
             "member_id": moved.member_id,
             "member_epoch": moved.epoch,
             "heartbeat_interval_ms": group.heartbeat_interval_ms,
-            "assignment": assignment_fields(moved.assigned) if is_told else None,
+            "assignment": assignment_fields(moved.assigned) if sends_assignment else None,
         }
-        update.commit(shard, lambda error: answer(_failed(error) if error else response))
+        update.commit(shard, lambda error: respond(_failed(error) if error else response))
 
-    def _leave(self, shard: GroupShard, request: Any, answer: Answer) -> None:
+    def _leave(self, shard: GroupShard, request: Any, respond: Respond) -> None:
         group = _known_group(shard, request.group_id)
         _known_member(group, request.member_id)
         response = {"member_id": request.member_id, "member_epoch": LEAVE_EPOCH}
@@ -147,7 +147,7 @@ class ShareProtocol:
             shard,
             group,
             (request.member_id, "leave", "leave request"),
-            lambda error: answer(_failed(error) if error else response),
+            lambda error: respond(_failed(error) if error else response),
         )
 
     def _group_for(self, shard: GroupShard, request: Any) -> ShareGroup:
@@ -184,9 +184,9 @@ class ShareProtocol:
         group.session_timeout_ms = config.share_session_timeout_ms
         group.assignment_interval_ms = config.share_assignment_interval_ms
 
-    def _wait(self, group: ShareGroup, go_on: Callable[[], None]) -> None:
-        """Call ``go_on`` once: when an initialization ends, or after some time."""
-        once = iter((go_on,))
+    def _wait(self, group: ShareGroup, resume: Callable[[], None]) -> None:
+        """Call ``resume`` once: when an initialization ends, or after some time."""
+        once = iter((resume,))
 
         def wake() -> None:
             for each in once:
@@ -242,7 +242,7 @@ class ShareProtocol:
         group.is_stale = True
         for member_id in group.members:
             self._sessions.restart(shard, group, member_id, group.session_timeout_ms)
-        self._timers.after_ms(0, lambda: self._take_up(shard, group))
+        self._timers.after_ms(0, lambda: self._finish_deletions(shard, group))
 
     def closed(self, shard: GroupShard, group: Group) -> None:
         """Fail the waiting heartbeats."""
@@ -257,20 +257,20 @@ class ShareProtocol:
                     group.is_stale = True
                     self.states.drop_deleted_topics(shard, group)
 
-    def _take_up(self, shard: GroupShard, group: ShareGroup) -> None:
+    def _finish_deletions(self, shard: GroupShard, group: ShareGroup) -> None:
         if is_there(shard, group):
             self.states.drop_deleted_topics(shard, group)
             self.states.finish_deletions(shard, group, nobody_waits)
 
     # ---- members of the classic protocol -------------------------------------------------------------------------
 
-    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinResponse) -> None:
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, respond: JoinResponse) -> None:
         del shard, group
-        answer(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        respond(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
 
-    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncResponse) -> None:
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, respond: SyncResponse) -> None:
         del shard, group, request
-        answer(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        respond(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
 
     def heartbeat(
         self, shard: GroupShard, group: Group, member_id: str, instance_id: str | None, generation: int
@@ -278,9 +278,9 @@ class ShareProtocol:
         del shard, group, member_id, instance_id, generation
         return ErrorCode.UNKNOWN_MEMBER_ID
 
-    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveResponse) -> None:
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], respond: LeaveResponse) -> None:
         del shard, group
-        answer([ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
+        respond([ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
         """Do nothing: there are no commits."""
@@ -325,8 +325,8 @@ def _known_group(shard: GroupShard, group_id: str) -> ShareGroup:
     found = shard.groups.get(group_id)
     if isinstance(found, ShareGroup):
         return found
-    what = "not found" if found is None else "is not a share group"
-    raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+    problem = "not found" if found is None else "is not a share group"
+    raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")
 
 
 def _known_member(group: ShareGroup, member_id: str) -> ShareGroupMember:

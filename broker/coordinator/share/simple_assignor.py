@@ -105,7 +105,7 @@ class _Dealer:
                     self._put(free, partition)
                     continue
                 if partition not in held:
-                    self._take(member_id, partition)
+                    self._assign(member_id, partition)
                 set_aside.append(partition)
             for partition in set_aside:
                 self._put(free, partition)
@@ -122,8 +122,8 @@ class _Dealer:
         wanted = next(partition for partition in self._holders if partition not in held)
         other = min(self._holders[wanted] - self._holders[place])
         self._drop(other, wanted)
-        self._take(member_id, wanted)
-        self._take(other, place)
+        self._assign(member_id, wanted)
+        self._assign(other, place)
 
     def _put(self, free: list[tuple[int, Partition]], partition: Partition) -> None:
         """Put a partition among the free ones if it has places."""
@@ -131,7 +131,7 @@ class _Dealer:
         if width < self._width:
             heapq.heappush(free, (width, partition))
 
-    def _take(self, member_id: str, partition: Partition) -> None:
+    def _assign(self, member_id: str, partition: Partition) -> None:
         self._held[member_id].add(partition)
         self._holders[partition].add(member_id)
 

@@ -149,9 +149,11 @@ class StateChanges:
                 done(error)
                 return
             for partition, offset in offsets.items():
-                self._initialize_with_retries(group, Initialization(topic_id, frozenset({partition}), offset), answered)
+                self._initialize_with_retries(
+                    group, Initialization(topic_id, frozenset({partition}), offset), completed
+                )
 
-        def answered(error: int) -> None:
+        def completed(error: int) -> None:
             errors.append(error)
             if len(errors) < len(offsets):
                 return
@@ -191,10 +193,10 @@ class StateChanges:
 
         def attempt() -> None:
             self._states.initialize(
-                group.group_id, step.topic_id, sorted(step.partitions), group.epoch, step.start_offset, answered
+                group.group_id, step.topic_id, sorted(step.partitions), group.epoch, step.start_offset, completed
             )
 
-        def answered(error: int) -> None:
+        def completed(error: int) -> None:
             if error in _RETRIABLE and self._environment.wall_ms() < until_ms:
                 self._timers.after_ms(_RETRY_MS, attempt)
             else:

@@ -113,7 +113,7 @@ class DeadLetters:
             self._archive(delivery, 0)
         elif target is None:
             # Tried again until the controller has created it.
-            self._tasks.ask(self._controller, "create_dead_letter_topic", name.encode(), lambda _error, _answer: None)
+            self._tasks.ask(self._controller, "create_dead_letter_topic", name.encode(), lambda _error, _payload: None)
             self._again(delivery, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             partition = target.partitions[place.partition % len(target.partitions)]

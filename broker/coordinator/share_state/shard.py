@@ -283,7 +283,7 @@ class ShareGroup:
         """Store the changes of a window, and wake the fetches that wait for its records."""
         window = self.windows[place]
         self.count_memory(window)
-        changes = window.take_changes()
+        changes = window.drain_changes()
         if changes or window.start_offset > self.shard.states[self.group_id][place].start_offset:
             self.shard.store(self.group_id, place, window.start_offset, window.complete_count, changes)
         self._send_letters(place, window)
@@ -296,10 +296,10 @@ class ShareGroup:
 
     def count_memory(self, window: ShareWindow) -> None:
         """Count the memory by which a window has grown."""
-        self._memory.add(window.take_growth())
+        self._memory.add(window.drain_growth())
 
     def _send_letters(self, place: SharePlace, window: ShareWindow) -> None:
-        letters = window.take_letters()
+        letters = window.drain_letters()
         if letters:
             self.counts_of(place).dead_letters += sum(each.size for each in letters)
             self.shard.when_committed(lambda error: None if error else self._give_up(self, place, letters))

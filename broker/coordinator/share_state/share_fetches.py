@@ -134,7 +134,7 @@ class ShareFetches:
                     for topic in body.forgotten_topics_data
                     for partition in topic.partitions
                 ]
-                session.go_on(named, forgotten)
+                session.update(named, forgotten)
         fetch = ShareFetch(request, body, group, session)
         self._consumers.apply(request, group, session, body, partial(self._applied, fetch))
 
@@ -143,7 +143,7 @@ class ShareFetches:
         if fetch.wants_records:
             self._serve(fetch)
         else:
-            self._answer(fetch, {})
+            self._respond(fetch, {})
 
     # ---- reading and waiting -------------------------------------------------------------------------------------
 
@@ -191,13 +191,13 @@ class ShareFetches:
             quotas, now_ns = fetch.request.quotas, self._now_ns()
             throttle_ms = 0 if quotas is None else quotas.fetched(size, now_ns)
             if throttle_ms:
-                self._answer(fetch, {}, throttle_ms)
+                self._respond(fetch, {}, throttle_ms)
                 return True
             acquired = self._acquire(fetch, found)
             if acquired:
-                self._answer(fetch, acquired)
+                self._respond(fetch, acquired)
                 return True
-        self._answer(fetch, {})
+        self._respond(fetch, {})
         return True
 
     def _is_over(self, fetch: ShareFetch) -> bool:
@@ -365,7 +365,7 @@ class ShareFetches:
 
     # ---- the response --------------------------------------------------------------------------------------------
 
-    def _answer(self, fetch: ShareFetch, acquired: dict[SharePlace, Found], throttle_ms: int = 0) -> None:
+    def _respond(self, fetch: ShareFetch, acquired: dict[SharePlace, Found], throttle_ms: int = 0) -> None:
         """Send the response, once the changes that it depends on are committed."""
         session, due = fetch.session, set[SharePlace]()
         if fetch.wants_records and not throttle_ms:

@@ -66,11 +66,11 @@ class ShareStateRpc:
     def summary(self, group_id: str, topic_id: bytes, partitions: Sequence[int], done: Summarized) -> None:
         """Read the state of partitions."""
 
-        def answered(error: int, payload: bytes) -> None:
+        def completed(error: int, payload: bytes) -> None:
             found = _SUMMARY.iter_unpack(payload)
             done(error, {partition: ShareSummary(start, complete) for partition, start, complete in found})
 
-        self._ask("share_summary", group_id, topic_id + _int32s(partitions), answered)
+        self._ask("share_summary", group_id, topic_id + _int32s(partitions), completed)
 
     def _ask(self, task: str, group_id: str, payload: bytes, done: TaskDone) -> None:
         target = self._locator.owner_of(SHARE_TOPIC, group_id)

@@ -136,7 +136,7 @@ class TransactionAdmin:
     def ask_transaction(self, transactional_id: str, done: Callable[[int, TransactionMetadata | None], None]) -> None:
         """Request the metadata of an id from its coordinator: ``done(error, metadata)``."""
 
-        def answered(error: int, payload: bytes) -> None:
+        def completed(error: int, payload: bytes) -> None:
             done(error, None if error else metadata_of(TRANSACTION_LOG.read_value(payload)))
 
         if not transactional_id:
@@ -146,7 +146,7 @@ class TransactionAdmin:
             done(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), None)
             return
         target = self._locator.owner_of(TRANSACTION_TOPIC, transactional_id)
-        self._tasks.ask(target, "describe_transaction", string_bytes(transactional_id), answered)
+        self._tasks.ask(target, "describe_transaction", string_bytes(transactional_id), completed)
 
     def ask_list(self, wanted: ListFilter) -> Work:
         """Return (error, the sorted transactions of all handlers)."""

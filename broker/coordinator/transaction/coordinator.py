@@ -68,7 +68,7 @@ LONGEST_WAIT_MS = 5000
 Validator = Callable[[TransactionMetadata | None, int], Outcome]
 
 #: Called with a Kafka error code and the metadata of the id.
-Answered = Callable[[int, TransactionMetadata | None], None]
+OnMetadata = Callable[[int, TransactionMetadata | None], None]
 
 
 class TransactionCoordinator:
@@ -121,22 +121,22 @@ class TransactionCoordinator:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: Producer | None, answer: Answered
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None, respond: OnMetadata
     ) -> None:
         """Return the next epoch of an id to its producer; an open transaction is aborted first."""
         if not transactional_id:
-            answer(int(ErrorCode.INVALID_REQUEST), None)
+            respond(int(ErrorCode.INVALID_REQUEST), None)
         elif not 0 < timeout_ms <= self._metadata.broker_config.transaction_max_timeout_ms:
-            answer(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT), None)
+            respond(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT), None)
         elif not self._admits(transactional_id):
-            answer(int(ErrorCode.POLICY_VIOLATION), None)
+            respond(int(ErrorCode.POLICY_VIOLATION), None)
         else:
 
             def validate(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
                 request = Initialisation(timeout_ms, expected, self._now_ms(), self.version)
                 return validate_init(metadata, request, new_producer_id)
 
-            TransactionCall(self, transactional_id, validate, answer).take()
+            TransactionCall(self, transactional_id, validate, respond).run()
 
     def add_partitions(
         self,
@@ -155,7 +155,7 @@ class TransactionCoordinator:
         if not transactional_id:
             done(int(ErrorCode.INVALID_REQUEST))
         else:
-            TransactionCall(self, transactional_id, validate, lambda error, _: done(error)).take()
+            TransactionCall(self, transactional_id, validate, lambda error, _: done(error)).run()
 
     def verify_partition(self, transactional_id: str, producer: Producer, place: TopicPartition, done: Done) -> None:
         """Check whether a partition belongs to the producer's transaction. Completes in this loop pass."""
@@ -171,7 +171,7 @@ class TransactionCoordinator:
         else:
             shard.when_committed(transaction, done)
 
-    def end(self, transactional_id: str, producer: Producer, end: tuple[bool, int], answer: Answered) -> None:
+    def end(self, transactional_id: str, producer: Producer, end: tuple[bool, int], respond: OnMetadata) -> None:
         """Commit or abort the producer's transaction: ``end`` is (commit, the client's transaction version).
 
         Uses that version instead of the finalized one: a client uses the level it saw when it connected. The response
@@ -183,9 +183,9 @@ class TransactionCoordinator:
             return validate_end(metadata, producer, End(commit, client_version, self._now_ms()), new_producer_id)
 
         if not transactional_id:
-            answer(int(ErrorCode.INVALID_REQUEST), None)
+            respond(int(ErrorCode.INVALID_REQUEST), None)
         else:
-            TransactionCall(self, transactional_id, validate, answer).take()
+            TransactionCall(self, transactional_id, validate, respond).run()
 
     @property
     def used_bytes(self) -> int:
@@ -228,7 +228,7 @@ class TransactionCoordinator:
             nonlocal is_any_open
             if timed_out(transaction.metadata, now_ms):
                 logger.info("aborting the transaction of %s: timed out", transaction.transactional_id)
-                TransactionCall(self, transaction.transactional_id, validate, nobody_waits).take()
+                TransactionCall(self, transaction.transactional_id, validate, nobody_waits).run()
             is_any_open |= transaction.metadata.state is ONGOING
 
         yield from each_of(list(self.transactions()), look_at)
@@ -355,22 +355,22 @@ class TransactionCoordinator:
 class TransactionCall:
     """One request from its validation to its response, including all waits in between."""
 
-    __slots__ = ("_answer", "_coordinator", "_deadline", "_result", "_transactional_id", "_validate")
+    __slots__ = ("_coordinator", "_deadline", "_respond", "_result", "_transactional_id", "_validate")
 
     def __init__(
-        self, coordinator: TransactionCoordinator, transactional_id: str, validate: Validator, answer: Answered
+        self, coordinator: TransactionCoordinator, transactional_id: str, validate: Validator, respond: OnMetadata
     ) -> None:
         self._coordinator = coordinator
         self._transactional_id = transactional_id
         self._validate = validate
-        self._answer: Answered | None = answer
+        self._respond: OnMetadata | None = respond
         self._deadline: Timer | None = None
         #: The metadata for the response: that of this request, even if later ones change it before the response.
         self._result: TransactionMetadata | None = None
 
-    def take(self, new_producer_id: int = NO_PRODUCER_ID) -> None:
+    def run(self, new_producer_id: int = NO_PRODUCER_ID) -> None:
         """Validate the request against the current metadata, and run the resulting step."""
-        if self._answer is None:
+        if self._respond is None:
             return
         try:
             shard = self._coordinator.shard_of(self._transactional_id)
@@ -423,7 +423,7 @@ class TransactionCall:
             if error:
                 self._finish(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             else:
-                self.take(producer_id)
+                self.run(producer_id)
 
         self._coordinator.new_producer_id(arrived)
 
@@ -431,7 +431,7 @@ class TransactionCall:
         if error:
             self._finish(error)
         else:
-            self.take()
+            self.run()
 
     def _wait(self, transaction: Transaction, then: Callable[[int], None], error: int) -> None:
         """Call ``then`` when the ending is complete; after a timeout respond with ``error``."""
@@ -453,14 +453,14 @@ class TransactionCall:
             self._finish(error)
 
     def _finish(self, error: int) -> None:
-        answer, self._answer = self._answer, None
-        if answer is None:
+        respond, self._respond = self._respond, None
+        if respond is None:
             return
         if self._deadline is not None:
             self._deadline.cancel()
         result = self._result
         # The end may assign another producer id: the producer continues with that one.
-        answer(error, completed(result, 0) if result is not None and result.state in ENDING else result)
+        respond(error, completed(result, 0) if result is not None and result.state in ENDING else result)
 
 
 _STEPS = {

@@ -53,7 +53,7 @@ class TransactionEnd:
         "_asked",
         "_coordinator_epoch",
         "_done",
-        "_goes_on",
+        "_is_scheduled",
         "_left",
         "_metadata",
         "_peers",
@@ -81,7 +81,7 @@ class TransactionEnd:
         self._to_ask = deque(sorted(self._left))
         self._asked = 0
         #: Whether a timer for the next markers is running.
-        self._goes_on = False
+        self._is_scheduled = False
         self._done: Callable[[], None] = _nobody
 
     def start(self, done: Callable[[], None]) -> None:
@@ -93,15 +93,15 @@ class TransactionEnd:
         self._ask_some()
 
     def _ask_some(self) -> None:
-        self._goes_on = False
+        self._is_scheduled = False
         for _ in range(min(AT_ONCE, len(self._to_ask))):
             self._try(self._to_ask.popleft())
-        self._go_on()
+        self._schedule()
 
-    def _go_on(self) -> None:
+    def _schedule(self) -> None:
         """Send the next markers in a later loop pass, once none is pending."""
-        if self._to_ask and not self._asked and not self._goes_on and self._wanted():
-            self._goes_on = True
+        if self._to_ask and not self._asked and not self._is_scheduled and self._wanted():
+            self._is_scheduled = True
             self._timers.after_ms(1, self._ask_some)
 
     def _try(self, place: TopicPartition) -> None:
@@ -122,11 +122,11 @@ class TransactionEnd:
             metadata.client_version,
         )
         self._asked += 1
-        self._peers.write_marker(owner, marker, lambda error: self._answered(place, error))
+        self._peers.write_marker(owner, marker, lambda error: self._completed(place, error))
 
-    def _answered(self, place: TopicPartition, error: int) -> None:
+    def _completed(self, place: TopicPartition, error: int) -> None:
         self._asked -= 1
-        self._go_on()
+        self._schedule()
         if not self._wanted():
             return
         if error and error not in _NOTHING_TO_END:

@@ -73,10 +73,10 @@ class TransactionRpc:
     def new_producer_id(self, done: Callable[[int, int], None]) -> None:
         """Get a producer id that was never assigned: ``done(error, producer id)``, now or in a later loop pass."""
 
-        def answered(error: int, payload: bytes) -> None:
+        def completed(error: int, payload: bytes) -> None:
             done(error, -1 if error else PRODUCER_ID.unpack(payload)[0])
 
-        self._tasks.ask(self._locator.controller, "next_producer_id", b"", answered)
+        self._tasks.ask(self._locator.controller, "next_producer_id", b"", completed)
 
     def verify_membership(self, membership: Membership, done: Callable[[list[int]], None]) -> None:
         """Verify partitions with the coordinator of a transactional id; ``done`` gets an error code for each."""
@@ -87,14 +87,14 @@ class TransactionRpc:
         payload = string_bytes(transactional_id) + _PRODUCER.pack(verify_only, *producer, len(partitions))
         payload += b"".join(string_bytes(topic) + _INT32.pack(partition) for topic, partition in partitions)
 
-        def answered(error: int, answer: bytes) -> None:
+        def completed(error: int, errors: bytes) -> None:
             if error:
                 done([error] * len(partitions))
             else:
-                done(list(struct.unpack(f">{len(partitions)}h", answer)))
+                done(list(struct.unpack(f">{len(partitions)}h", errors)))
 
         target = self._locator.owner_of(TRANSACTION_TOPIC, transactional_id)
-        self._tasks.ask(target, "add_partition_to_transaction", payload, answered)
+        self._tasks.ask(target, "add_partition_to_transaction", payload, completed)
 
 
 class TransactionTasks:
@@ -132,13 +132,13 @@ class TransactionTasks:
             # Offsets committed earlier in this loop pass must precede the marker.
             self._flush()
 
-        def answer(error: int, base_offset: int, time_ms: int) -> None:
+        def written(error: int, base_offset: int, time_ms: int) -> None:
             del base_offset, time_ms
             if not error and marker.topic == GROUP_TOPIC:
                 self._groups.transaction_ended(marker.partition, marker.producer_id, commit=marker.commit)
             done(error)
 
-        self._appends.append_marker(owned, marker, answer)
+        self._appends.append_marker(owned, marker, written)
 
     def _add_partitions(self, payload: bytes, reply: TaskDone) -> None:
         membership = _read_membership(payload)

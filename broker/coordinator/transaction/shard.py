@@ -98,19 +98,19 @@ class TransactionShard:
     def close(self) -> Steps[None]:
         """Close the partition; return the steps that fail pending requests and free all transactions."""
         self.is_open = False
-        return self._let_go()
+        return self._release()
 
-    def _let_go(self) -> Steps[None]:
-        let_go = 0
+    def _release(self) -> Steps[None]:
+        released = 0
         while self.transactions:
             _, transaction = self.transactions.popitem()
             waiting = [done for _, done in transaction.waiting] + transaction.at_end
             transaction.waiting, transaction.at_end = [], []
             call_each(waiting, int(ErrorCode.NOT_COORDINATOR))
-            let_go += 1 + len(waiting)
-            if let_go >= AT_ONCE:
+            released += 1 + len(waiting)
+            if released >= AT_ONCE:
                 yield
-                let_go = 0
+                released = 0
 
     def _written(self, transaction: Transaction, error: int) -> None:
         if not self.is_open:

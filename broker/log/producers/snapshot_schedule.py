@@ -40,7 +40,7 @@ class SnapshotSchedule:
         #: Remaining scan cost until a snapshot is due, at 0. Counted down by the log with every commit: HOT.
         self.left_bytes = SNAPSHOT_INTERVAL_BYTES
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Reset the count: the newest snapshot is loaded, and the scan after it is counted."""
         self.left_bytes = SNAPSHOT_INTERVAL_BYTES
 
@@ -51,9 +51,9 @@ class SnapshotSchedule:
         """
         walked_bytes = SNAPSHOT_INTERVAL_BYTES - self.left_bytes
         if self.left_bytes <= 0 or walked_bytes >= max(LONG_WALK_BYTES, len(producers) * PACK_BYTES_PER_PRODUCER):
-            self.take(offset, producers, segment_bases)
+            self.write(offset, producers, segment_bases)
 
-    def take(self, offset: int, producers: ProducerState, segment_bases: list[int]) -> None:
+    def write(self, offset: int, producers: ProducerState, segment_bases: list[int]) -> None:
         """Write a snapshot of the state at `offset`, and delete unneeded ones. Errors are logged."""
         self.left_bytes = SNAPSHOT_INTERVAL_BYTES
         try:

@@ -40,7 +40,7 @@ class BrokerSettings:
         #: By logger: the configured levels.
         self.log_levels: Mapping[str, str] = {}
 
-    def take(self, stored: Mapping[str, Mapping[str, str]]) -> bool:
+    def apply(self, stored: Mapping[str, Mapping[str, str]]) -> bool:
         """Apply the settings in the metadata file, by broker id as text; return whether they have changed."""
         if stored == self._stored:
             return False
@@ -52,7 +52,7 @@ class BrokerSettings:
         if read_again:
             texts = {name: text for name, text in read_again.items() if name != CONFIGURATION_FILE}
             self.loaded = self._static.with_file(texts)
-        wanted = {name: {**configs, **self._stand_ins(name)} for name, configs in readable.items()}
+        wanted = {name: {**configs, **self._defaults_of(name)} for name, configs in readable.items()}
         self.in_force, conflicts = settings_in_force(self.loaded, wanted)
         for name, reasons in conflicts.items():
             self._set_aside.note(BROKER, name, {**self._set_aside.of(BROKER, name), **reasons})
@@ -64,7 +64,7 @@ class BrokerSettings:
         self._stored = stored
         return True
 
-    def _stand_ins(self, broker: str) -> dict[str, str]:
+    def _defaults_of(self, broker: str) -> dict[str, str]:
         aside = self._set_aside.of(BROKER, broker)
         return {name: value for name, value in KEEP_RECORDS_OF_ALL.items() if name in aside}
 

@@ -99,7 +99,7 @@ def _kept_at_default() -> Mapping[str, ConfigEntry]:
 
 def _kept_entry(name: str, broker: BrokerConfig) -> ConfigEntry:
     key = key_of(name)
-    return _entry(key, broker.value(name), list(_told((name,), broker)), read_only=not key.dynamic)
+    return _entry(key, broker.value(name), list(_synonyms((name,), broker)), read_only=not key.dynamic)
 
 
 def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
@@ -194,13 +194,13 @@ def _broker_synonyms(names: tuple[str, ...], broker: BrokerConfig) -> list[Synon
 
     As in Kafka, sources stronger than the first setting's own value are not listed.
     """
-    found = sorted(_told(names, broker), key=lambda synonym: synonym.source)
+    found = sorted(_synonyms(names, broker), key=lambda synonym: synonym.source)
     while found and found[0].name != names[0]:
         del found[0]
     return found
 
 
-def _told(names: Iterable[str], broker: BrokerConfig) -> Iterator[Synonym]:
+def _synonyms(names: Iterable[str], broker: BrokerConfig) -> Iterator[Synonym]:
     for name in names:
         key, listed = key_of(name), set()
         for layer in _layers(name, broker):

@@ -96,7 +96,7 @@ class LiveSettings:
         self._next_read_ns = now_ns + INTERVAL_NS
         try:
             delta = self._reader.read(self.version, with_topics=False)
-            return delta is not None and self._take(delta)
+            return delta is not None and self._apply(delta)
         except sqlite3.Error as error:
             log.warning("keeping the previous settings, cannot read the metadata file: %s", error)
         except Exception:  # no process ends because of settings
@@ -105,12 +105,12 @@ class LiveSettings:
         self._reader.close()
         return False
 
-    def _take(self, delta: MetadataDelta) -> bool:
-        changed = self._settings.take(delta.broker_configs)
+    def _apply(self, delta: MetadataDelta) -> bool:
+        changed = self._settings.apply(delta.broker_configs)
         users = self._readable(delta.entities, EntityKind.USER_CREDENTIAL)
         if users is not None:
             self._users.replace(users)
-        self._users.take(self._readable(delta.changed_entities, EntityKind.USER_CREDENTIAL) or {})
+        self._users.apply(self._readable(delta.changed_entities, EntityKind.USER_CREDENTIAL) or {})
         everything = self._readable(delta.entities, EntityKind.CLIENT_QUOTA)
         if everything is not None:
             self._quotas = {}

@@ -64,7 +64,7 @@ class AclChanges:
             with self._change(None, ()) as transaction:
                 transaction.add_staged_acls()
             yield
-            self._metadata.take_acls(transaction.change, list(new.values()), ())
+            self._metadata.apply_acls(transaction.change, list(new.values()), ())
             yield
             log.info("ACLs were added: %s", list(new.values()))
 
@@ -81,9 +81,9 @@ class AclChanges:
             index.add(each)
             if not number % ELEMENTS_AT_ONCE:
                 yield
-        gone = yield from _meant_by(index, there, meant)
+        deleted = yield from _meant_by(index, there, meant)
         if made is None:
-            yield from self._delete(gone, request)
+            yield from self._delete(deleted, request)
         return [meant[each] for each in filters]
 
     def _delete(self, acls: Sequence[Acl], request: str) -> Steps[None]:
@@ -101,14 +101,14 @@ class AclChanges:
         with self._change(request, [TopicOutcome(",".join(names))]) as transaction:
             transaction.remove_staged_acls()
         yield
-        self._metadata.take_acls(transaction.change, (), acls)
+        self._metadata.apply_acls(transaction.change, (), acls)
         yield
         log.info("ACLs were deleted: %s", list(acls))
 
 
 def _meant_by(index: FilterIndex, there: Iterable[Acl], meant: dict[AclFilter, list[Acl]]) -> Steps[list[Acl]]:
     """Add to each filter the ACLs that it matches; return those that any filter matches."""
-    gone: list[Acl] = []
+    deleted: list[Acl] = []
     looked_at = 0
     for acl in there:
         candidates = index.candidates(acl)
@@ -116,9 +116,9 @@ def _meant_by(index: FilterIndex, there: Iterable[Acl], meant: dict[AclFilter, l
         for each in by:
             meant[each].append(acl)
         if by:
-            gone.append(acl)
+            deleted.append(acl)
         looked_at += 1 + len(candidates)
         if looked_at > ELEMENTS_AT_ONCE:
             looked_at = 0
             yield
-    return gone
+    return deleted

@@ -24,10 +24,10 @@ def prepare(
     before_change()
     store = MetadataStore.open(metadata_path(data_dir), ephemeral=ephemeral, before_change=before_change)
     try:
-        taken = store.taken_rows()
-        if len(taken) > max_partitions:
-            raise BootFailed(f"the data directory holds {len(taken)} partitions: set max.partitions to that or more")
-        if taken and taken[-1][0] >= max_partitions:
+        assigned = store.assigned_rows()
+        if len(assigned) > max_partitions:
+            raise BootFailed(f"the data directory holds {len(assigned)} partitions: set max.partitions to that or more")
+        if assigned and assigned[-1][0] >= max_partitions:
             store.renumber_rows()
         store.forget_outcomes()
         for name in UNTIL_RESTART:

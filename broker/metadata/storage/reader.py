@@ -85,7 +85,7 @@ class MetadataReader:
         finally:
             connection.execute("COMMIT")
 
-    def is_taken_by(self, row: int, topic_id: bytes) -> bool:
+    def is_assigned_to(self, row: int, topic_id: bytes) -> bool:
         """Return whether a row of the partition table is recorded for a partition of this topic."""
         connection = self._asking = self._asking or self._connect()
         query = "SELECT 1 FROM partitions WHERE table_row = ? AND topic_id = ?"

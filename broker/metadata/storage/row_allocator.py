@@ -32,30 +32,30 @@ class PartitionRows:
     def __init__(
         self,
         table: PartitionTable,
-        taken: Sequence[tuple[int, bool]],
+        assigned: Sequence[tuple[int, bool]],
         version: int,
-        taken_over: Callable[[], int],
+        applied_version: Callable[[], int],
     ) -> None:
-        """Start with ``taken``: every recorded row, in order, and whether its topic is deleted, as of ``version``.
+        """Start with ``assigned``: every recorded row, in order, and whether its topic is deleted, as of ``version``.
 
-        ``taken_over`` returns the version of the metadata that every handler has applied.
+        ``applied_version`` returns the version of the metadata that every handler has applied.
         """
         self._table = table
-        self._taken_over = taken_over
-        self._never_used = taken[-1][0] + 1 if taken else 0
-        in_use = {row for row, _ in taken}
+        self._applied_version = applied_version
+        self._never_used = assigned[-1][0] + 1 if assigned else 0
+        in_use = {row for row, _ in assigned}
         self._free: deque[int] = deque()
         #: Rows without a record, with the version that deleted it, in order of versions.
         self._resting = deque((version, row) for row in range(self._never_used) if row not in in_use)
         #: Rows of deleted topics, with the version of the deletion.
-        self._retired = {row: version for row, deleted in taken if deleted}
+        self._retired = {row: version for row, deleted in assigned if deleted}
 
     @property
     def available(self) -> int:
         """Number of rows that can be assigned now."""
         if self._resting:
-            taken_over = self._taken_over()
-            while self._resting and self._resting[0][0] <= taken_over:
+            applied_version = self._applied_version()
+            while self._resting and self._resting[0][0] <= applied_version:
                 self._free.append(self._resting.popleft()[1])
         return self._table.rows - self._never_used + len(self._free)
 
@@ -64,7 +64,7 @@ class PartitionRows:
         """Whether less than a tenth of the rows can be assigned."""
         return self.available * 10 < self._table.rows
 
-    def take(self, count: int) -> list[int]:
+    def allocate(self, count: int) -> list[int]:
         """Return ``count`` free rows. Raises ApiError(INVALID_PARTITIONS) when there are fewer."""
         if count > self.available:
             raise ApiError(
@@ -90,11 +90,11 @@ class PartitionRows:
 
     def release(self) -> list[int]:
         """Return retired rows that no handler uses any more, MOST_LET_GO at most; ``free`` them once recorded."""
-        taken_over = self._taken_over()
+        applied_version = self._applied_version()
         closed = (
             row
             for row, version in self._retired.items()
-            if version <= taken_over and self._table.state(row) == STATE_CLOSED
+            if version <= applied_version and self._table.state(row) == STATE_CLOSED
         )
         return list(islice(closed, MOST_LET_GO))
 

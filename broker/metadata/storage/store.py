@@ -263,7 +263,7 @@ class MetadataStore:
         with self._committing():
             self._connection.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
 
-    def taken_rows(self) -> list[tuple[int, bool]]:
+    def assigned_rows(self) -> list[tuple[int, bool]]:
         """Return every assigned row, and whether its topic is a tombstone, in order of rows."""
         query = "SELECT table_row, deleted FROM partitions JOIN topics USING (topic_id) ORDER BY table_row"
         return [(row, bool(deleted)) for row, deleted in self._connection.execute(query)]

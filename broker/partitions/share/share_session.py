@@ -33,7 +33,7 @@ class ShareSession(Generic[Place]):
         #: Partitions that the next response has to contain, with or without records.
         self.due: set[Place] = set(self.places)
 
-    def go_on(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
+    def update(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
         """Continue with a request: add its partitions, then remove the forgotten ones."""
         for place in added:
             if place not in self.places:

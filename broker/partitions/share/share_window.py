@@ -6,7 +6,7 @@ whole batches cost no work per record. Ranges that touch and are equal are joine
 to a range as well. An offset that nobody has acquired yet, or whose acquisition a crash has ended, is AVAILABLE with
 the count of its earlier deliveries.
 
-Every change that has to survive a crash is noted, and returned once by `take_changes`.
+Every change that has to survive a crash is noted, and returned once by `drain_changes`.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class ShareWindow:
         """Memory of the Python objects."""
         return WINDOW_BYTES + RANGE_BYTES * len(self._ranges)
 
-    def take_growth(self) -> int:
+    def drain_growth(self) -> int:
         """Return the change of the memory in bytes since the last call; of a new window that of its ranges."""
         grown = self.memory_bytes - self._counted_bytes
         self._counted_bytes += grown
@@ -244,9 +244,9 @@ class ShareWindow:
             if batch.is_aborted:
                 self._archive(batch.first, batch.last)
                 continue
-            taken, is_last = self._acquire_batch(batch, limits, terms, deadline_ns, left)
-            left -= sum(each.last - each.first + 1 for each in taken)
-            acquired += taken
+            some, is_last = self._acquire_batch(batch, limits, terms, deadline_ns, left)
+            left -= sum(each.last - each.first + 1 for each in some)
+            acquired += some
             if is_last:
                 break
         self._drop_untouched()
@@ -265,13 +265,13 @@ class ShareWindow:
         """
         first = max(batch.first, self.start_offset)
         careful_from = max(2, -(-terms.count_limit // 2))
-        taken: list[Acquired] = []
+        acquired: list[Acquired] = []
         for each in self._available_in(first, batch.last):
             last = each.last
             is_suspect = each.count >= careful_from
             if is_suspect:
-                if taken or left < limits.max_records:
-                    return taken, True
+                if acquired or left < limits.max_records:
+                    return acquired, True
                 most = max(1, (batch.last - first + 1) >> (each.count - careful_from + 1))
                 if terms.count_limit > 2 and each.count >= terms.count_limit - 1:
                     most = 1
@@ -279,12 +279,12 @@ class ShareWindow:
             if limits.is_strict:
                 last = min(last, each.first + left - 1)
             if last >= each.first:
-                taken.append(Acquired(each.first, last, each.count + 1))
+                acquired.append(Acquired(each.first, last, each.count + 1))
                 self._set(each.first, last, _ACQUIRED, each.count + 1, limits.member, deadline_ns)
                 left -= last - each.first + 1
             if is_suspect or (limits.is_strict and left <= 0):
-                return taken, True
-        return taken, False
+                return acquired, True
+        return acquired, False
 
     def _available_in(self, first: int, last: int) -> list[_Range]:
         """Return copies of the available ranges, cut to [first, last]."""
@@ -421,7 +421,7 @@ class ShareWindow:
         self._advance()
         return bool(removed)
 
-    def take_changes(self) -> list[StateBatch]:
+    def drain_changes(self) -> list[StateBatch]:
         """Return the changed ranges in the window since the last call, to be stored with `start_offset`."""
         changes, self._changes = self._changes, []
         found: list[StateBatch] = []
@@ -434,7 +434,7 @@ class ShareWindow:
             ]
         return found
 
-    def take_letters(self) -> list[DeadLetter]:
+    def drain_letters(self) -> list[DeadLetter]:
         """Return the records that have become ARCHIVING since the last call."""
         letters, self._letters = self._letters, []
         return letters

@@ -66,7 +66,7 @@ class StorageGate:
         self._clock = clock
         self._seen_state = int(StorageState.ROOM)
         self._error = 0
-        self._is_gone = False
+        self._is_missing = False
         self._retry_due_ns = 0
         #: The rows left in this round of checks, and the log ends seen in the last round.
         self._round: list[int] = []
@@ -90,9 +90,9 @@ class StorageGate:
         """Probe for free space, and check some partitions."""
         if not self._is_handler:
             return
-        is_gone = not self._identity.is_present()
-        if is_gone != self._is_gone:
-            self._is_gone = is_gone
+        is_missing = not self._identity.is_present()
+        if is_missing != self._is_missing:
+            self._is_missing = is_missing
             self._apply()
         now_ns = self._clock.monotonic_ns()
         if self._error and now_ns >= self._retry_due_ns:
@@ -100,7 +100,7 @@ class StorageGate:
             if has_room(self._data_dir):
                 self._set_error(0)
                 logger.debug("the data directory is writable again: accepting records")
-        if not is_gone:
+        if not is_missing:
             self._look_at_some()
 
     def write_failed(self, owned: OwnedPartition, failure: LogWriteFailed) -> None:
@@ -112,10 +112,10 @@ class StorageGate:
         else:
             self.publish_fault(owned)
 
-    def found_no_room(self, error: int, what: str) -> None:
+    def found_no_room(self, error: int, reason: str) -> None:
         """Reject records until the file system has free space."""
         # The controller reports it, once for all handlers.
-        logger.debug("%s; rejecting records until there is space", what)
+        logger.debug("%s; rejecting records until there is space", reason)
         self._retry_due_ns = self._clock.monotonic_ns() + RETRY_NS
         self._set_error(error)
 
@@ -140,7 +140,9 @@ class StorageGate:
     def _apply(self) -> None:
         """Apply the current hold to every log."""
         hold = (
-            AppendHold.EVERYTHING if self._error or self._is_gone else _HOLDS.get(self._seen_state, AppendHold.NOTHING)
+            AppendHold.EVERYTHING
+            if self._error or self._is_missing
+            else _HOLDS.get(self._seen_state, AppendHold.NOTHING)
         )
         if hold is not self.hold:
             self.hold = hold
@@ -159,7 +161,7 @@ class StorageGate:
                 continue
             owned = self._owned[row]
             log = owned.log
-            if log.is_behind and self.hold is not AppendHold.EVERYTHING:
+            if log.needs_catch_up and self.hold is not AppendHold.EVERYTHING:
                 self._catch_up_later(row)
             if self._ends.get(row) != log.log_end_offset:
                 self._ends[row] = log.log_end_offset

@@ -25,7 +25,7 @@ class UserCredentials:
     def __init__(self, stored: Stored | None = None) -> None:
         self._by_mechanism: dict[str, dict[str, ScramCredential]] = {mechanism: {} for mechanism in HASHES}
         self.secret = b""
-        self.take(stored or {})
+        self.apply(stored or {})
 
     def find(self, mechanism: str, user: str) -> ScramCredential | None:
         """Return a user's credential for a mechanism, or None."""
@@ -43,9 +43,9 @@ class UserCredentials:
         """Replace all users with the stored ones."""
         for users in self._by_mechanism.values():
             users.clear()
-        self.take(stored)
+        self.apply(stored)
 
-    def take(self, changed: Stored) -> None:
+    def apply(self, changed: Stored) -> None:
         """Update changed users; one without values is deleted."""
         for user, values in changed.items():
             if user == SECRET_NAME:
