@@ -60,7 +60,7 @@ def test_a_request_ends_at_its_timeout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "complaint"),
+    ("response", "complaint"),
     [
         (b"", "closed the connection"),
         (versions()[:9], "closed the connection"),

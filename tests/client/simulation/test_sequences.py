@@ -192,7 +192,7 @@ def test_g24_the_first_batch_of_a_partition_goes_alone(monkeypatch: pytest.Monke
             rig.cluster.outcome = None
         return answered
 
-    monkeypatch.setattr(rig.cluster, "answer", refuse_the_first)
+    monkeypatch.setattr(rig.cluster, "response", refuse_the_first)
     rig.run(sending(rig, 30))
     check_all_ended(rig)
     assert errors_of(rig) == [None] * 30
