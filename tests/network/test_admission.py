@@ -106,14 +106,6 @@ def test_a14_as_many_as_an_address_may_have_and_no_more() -> None:
     assert chosen.is_full(THERE)
 
 
-def test_a17_the_excess_is_what_is_above_the_brokers_most() -> None:
-    chosen = admitting(total=10)
-    open_connections(chosen, CLIENTS, 10)
-    assert chosen.excess() == 0
-    chosen.limits = chosen.limits._replace(total=7)
-    assert chosen.excess() == 3
-
-
 def test_what_is_known_of_addresses_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MOST_ADDRESSES", 3)
     chosen = admitting(address_rate=1)

@@ -56,16 +56,6 @@ def segment(tmp_path: Path) -> tuple[Path, bytes]:
     return path, content
 
 
-def test_a_small_response_is_written_at_once(pair: tuple[Channel, socket.socket]) -> None:
-    channel, client = pair
-    channel.out.append(memoryview(b"answer"))
-    assert channel.send_out()
-    assert take(client) == b"answer"
-    assert not channel.unsent
-    assert not channel.out
-    assert channel.out_bytes == 0
-
-
 def test_records_leave_in_one_segment_with_what_stands_around_them(segment: tuple[Path, bytes]) -> None:
     path, content = segment
     with (
@@ -81,19 +71,6 @@ def test_records_leave_in_one_segment_with_what_stands_around_them(segment: tupl
         info = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_OUT.size)
         assert DATA_SEGMENTS_OUT.unpack(info) == (2,), "the records behind their head, then the tags"
         ours.close()
-
-
-def test_several_responses_leave_in_their_order(pair: tuple[Channel, socket.socket]) -> None:
-    channel, client = pair
-    channel.out += [memoryview(b"one"), b"two", memoryview(b"three")]
-    assert channel.send_out()
-    assert take(client) == b"onetwothree"
-
-
-def test_nothing_attached_is_nothing_left(pair: tuple[Channel, socket.socket]) -> None:
-    channel, client = pair
-    assert channel.send_out()
-    assert take(client) == b""
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
@@ -160,17 +137,6 @@ def test_writing_to_a_client_that_has_gone_raises(pair: tuple[Channel, socket.so
     channel.out.append(memoryview(b"answer"))
     with pytest.raises(OSError, match=r"\[Errno"):
         channel.send_out()
-
-
-def test_discarding_forgets_everything_unwritten(pair: tuple[Channel, socket.socket]) -> None:
-    channel, _ = pair
-    channel.out.append(memoryview(bytes(200_000)))
-    channel.send_out()
-    channel.out.append(memoryview(b"more"))
-    channel.discard_output()
-    assert not channel.unsent
-    assert not channel.out
-    assert channel.out_bytes == 0
 
 
 def test_a_large_request_takes_in_what_was_read_before_its_block_was_known() -> None:

@@ -6,13 +6,11 @@ import struct
 
 import pytest
 
-from rotunda.broker.ipc import connection_id
-from rotunda.broker.ipc.response_writer import FileRange
 from rotunda.broker.native import compiled
 from rotunda.broker.network.processor.channel import Channel
 from rotunda.broker.network.processor.processor import NEW_CONNECTIONS, POLL_TIMEOUT_MS
 from rotunda.shm.metrics.process_metrics import MetricsReader
-from tests.support.feeds import feeds, random_seed
+from tests.support.feeds import random_seed
 from tests.support.processor_bench import Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame, sized
 
@@ -45,44 +43,6 @@ def test_a_request_comes_in_and_its_response_goes_out(bench: ProcessorBench) -> 
     assert client.receive(14) == answer_to(request, b"result")
 
 
-def test_c01_b07_requests_may_be_cut_anywhere() -> None:
-    seed = random_seed()
-    data = b"".join(frame(number, bytes(number)) for number in range(3)) + frame(3, bytes(90_000))
-    for name, chunks in feeds(data[:400], seed, cuttings=2):
-        with ProcessorBench() as bench:
-            client = bench.connect()
-            for chunk in (*chunks, data[400:]):
-                client.send(chunk)
-                bench.run_once()
-            assert [each.correlation_id for each in bench.requests(4)] == [0, 1, 2, 3], name
-
-
-def test_d10_d11_responses_leave_in_request_order(bench: ProcessorBench) -> None:
-    """All correlation ids are equal: the order does not depend on them."""
-    seed = random_seed()
-    client = bench.connect()
-    client.send(b"".join(frame(1) for _ in range(30)))
-    requests = bench.requests(30)
-    random.Random(seed).shuffle(requests)
-    for request in requests:
-        bench.targets[0].answer(request, b"<%02d>" % request.sequence)
-        bench.run_once()
-    assert client.receive(120) == b"".join(b"<%02d>" % number for number in range(30)), f"seed {seed}"
-
-
-def test_d10_responses_of_two_targets_keep_the_order_of_their_requests(bench: ProcessorBench) -> None:
-    client = bench.connect()
-    client.send(frame(1) + frame(2, api_key=CREATE_TOPICS) + frame(3))
-    first, third = bench.requests(2)
-    (second,) = bench.requests(1, target=1)
-    bench.targets[1].answer(second, b"second")
-    bench.targets[0].answer(third, b"third")
-    bench.run_once(3)
-    assert client.read() == b""
-    bench.targets[0].answer(first, b"first")
-    assert client.receive(16) == b"firstsecondthird"
-
-
 def test_b09_a_slow_reader_gets_everything_and_the_loop_sleeps_afterwards(bench: ProcessorBench) -> None:
     """B08: write interest ends with the send, otherwise the loop would be woken for ever."""
     seed = random_seed()
@@ -96,22 +56,6 @@ def test_b09_a_slow_reader_gets_everything_and_the_loop_sleeps_afterwards(bench:
     assert client.receive(480_000) == large[:80_000] + large[:160_000] + large, f"seed {seed}"
     assert not bench.restless()
     assert bench.published_value("responses_sent") == 3
-
-
-def test_b07_records_of_a_file_are_sent_in_their_place(bench: ProcessorBench) -> None:
-    seed = random_seed()
-    content = random.Random(seed).randbytes(900_000)
-    path = bench.directory / "00000000000000000000.log"
-    path.write_bytes(content)
-    client = bench.connect(SMALL_BUFFER_BYTES)
-    client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH))
-    inode = path.stat().st_ino
-    for request in bench.requests(2):
-        ranges = [FileRange(4, bytes(path), inode, 10, 700_000), FileRange(2, bytes(path), inode, 0, 5)]
-        bench.targets[0].answer_ranges(request, b"head--tail", ranges)
-    expected = b"head" + content[10:700_010] + b"--" + content[:5] + b"tail"
-    assert client.receive(2 * len(expected)) == 2 * expected, f"seed {seed}"
-    assert not bench.restless()
 
 
 def test_b03_the_loop_sleeps_until_a_bell_a_socket_or_a_new_connection_wakes_it(bench: ProcessorBench) -> None:
@@ -159,17 +103,6 @@ def test_b02_a_connection_that_cannot_be_watched_is_closed_and_uncounted(
         client.close()
     assert served(bench, survivor)
     assert served(bench, bench.connect())
-
-
-def test_b18_connections_are_numbered_through_and_keep_their_address(bench: ProcessorBench) -> None:
-    """Ids are not reused after their connection has closed."""
-    for expected in range(3):
-        client = bench.connect()
-        ((identity, channel),) = bench.processor._by_id.items()
-        assert connection_id.counter_of(identity) == expected
-        assert channel.peer == "127.0.0.1"
-        client.sock.close()
-        bench.wait_closed(client)
 
 
 @pytest.mark.parametrize("step", ["read", "resume", "flush", "send_out"])
@@ -324,10 +257,3 @@ def test_d13_d21_what_is_counted(bench: ProcessorBench) -> None:
     bench.wait_closed(first)
     assert bench.value("connections_closed", "client") == 1
     assert bench.published_value("connections") == 1
-
-
-def test_b30_waiting_and_working_are_told_apart(bench: ProcessorBench) -> None:
-    before = bench.published_value("io_ns") + bench.value("io_wait_ns")
-    bench.clock.advance_ms(40)
-    bench.published_value("io_ns")
-    assert bench.value("io_ns") + bench.value("io_wait_ns") - before == 640_000_000

@@ -81,17 +81,6 @@ def test_d10_responses_held_back_count_as_in_flight(bench: ProcessorBench) -> No
     assert len(bench.requests(6)) == 6
 
 
-def test_d10_requests_without_a_response_free_their_places(bench: ProcessorBench) -> None:
-    client = bench.connect()
-    client.send(b"".join(frame(number, api_key=PRODUCE) for number in range(200)))
-    taken: list[Taken] = []
-    while len(taken) < 200:
-        for request in bench.requests(min(PIPELINE_MAX, 200 - len(taken))):
-            bench.targets[0].no_response(request)
-            taken.append(request)
-    assert [each.correlation_id for each in taken] == list(range(200))
-
-
 def test_b27_unread_responses_mute_their_connection_until_they_are_read(bench: ProcessorBench) -> None:
     slow, quick = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES), bench.connect()
     slow.send(frame(1))
@@ -108,18 +97,6 @@ def test_b27_unread_responses_mute_their_connection_until_they_are_read(bench: P
     assert unwritten(bench) == 0
     assert [each.correlation_id for each in bench.requests(2)] == [2, 3]
     assert bench.value("mutes", "output") == 1
-
-
-def test_b27_responses_that_wait_for_an_earlier_one_are_unwritten_too(bench: ProcessorBench) -> None:
-    client = bench.connect()
-    client.send(frame(1) + frame(2))
-    first, second = bench.requests(2)
-    bench.targets[0].answer(second, bytes(1000))
-    bench.run_once()
-    assert unwritten(bench) == 1000
-    bench.targets[0].answer(first, b"x")
-    client.receive(1001)
-    assert unwritten(bench) == 0
 
 
 def test_b27_below_the_cap_reading_goes_on(bench: ProcessorBench) -> None:

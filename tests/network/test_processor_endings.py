@@ -54,16 +54,6 @@ def test_b19_requests_sent_before_the_end_are_still_done(bench: ProcessorBench, 
     assert not bench.restless()
 
 
-def test_b19_a_half_close_is_a_close(bench: ProcessorBench) -> None:
-    client = bench.connect()
-    client.send(frame(1))
-    (request,) = bench.requests(1)
-    half_close(client)
-    bench.wait_closed(client)
-    bench.targets[0].answer(request, b"too late")
-    assert client.wait_ended() == b""
-
-
 @pytest.mark.parametrize("body", [b"", bytes(60_000)])
 def test_b19_a_muted_channel_whose_client_is_gone_does_not_keep_the_loop_awake(
     bench: ProcessorBench, body: bytes
@@ -167,14 +157,6 @@ def test_d12_a_close_with_unread_input_does_not_reset_the_connection(bench: Proc
     client.sock.settimeout(60)
     assert client.sock.recv(100) == b"first"
     assert client.sock.recv(100) == b""
-
-
-def test_c13_closing_without_a_response(bench: ProcessorBench) -> None:
-    client = bench.connect()
-    client.send(frame(1, api_key=PRODUCE))
-    (request,) = bench.requests(1)
-    bench.targets[0].close_connection(request)
-    assert client.wait_ended() == b""
 
 
 def test_b17_idle_connections_are_closed_one_a_turn_least_recent_first() -> None:

@@ -7,7 +7,7 @@ from rotunda.broker.network.accounting.completed_requests import CompletedReques
 from rotunda.broker.network.processor.processor_metrics import INTERVAL_NS, ProcessorMetrics
 from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 from rotunda.broker.network.processor.tls.tls_listeners import TlsListeners
-from rotunda.shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES
+from rotunda.shm.metrics.catalogue import MUTE_CAUSES
 from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
 from rotunda.shm.tables.process_slots import PROCESSOR
 from tests.support.processor_bench import ARENA_BYTES, ProcessorBench
@@ -34,12 +34,6 @@ def test_the_page_is_due_after_its_interval_and_not_before(page: memoryview) -> 
     metrics = ProcessorMetrics(MetricsWriter(page), 1000)
     assert not metrics.due(1000 + INTERVAL_NS - 1)
     assert metrics.due(1000 + INTERVAL_NS)
-
-
-@pytest.mark.parametrize("cause", CLOSE_CAUSES)
-def test_every_way_to_end_has_a_counter(page: memoryview, cause: str) -> None:
-    ProcessorMetrics(MetricsWriter(page), 0).connection_closed(cause)
-    assert values(page)["connections_closed", cause] == 1
 
 
 def test_d23_each_of_several_mutes_is_counted(page: memoryview) -> None:

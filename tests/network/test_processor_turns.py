@@ -101,20 +101,6 @@ def test_b05_memory_is_recovered_before_the_loop_sleeps(bench: ProcessorBench, s
     assert bench.requests(1)[0].payload == large[4:]
 
 
-def test_b05_what_a_turn_found_is_not_found_again_by_the_next(bench: ProcessorBench) -> None:
-    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
-    request = one_request(bench, client)
-    bench.targets[0].answer(request, bytes(100_000))
-    client.receive(100_000)
-    bench.run_once(2)
-    selector, disconnected = bench.processor._selector, bench.processor._disconnected
-    assert (selector.readable, selector.writable, disconnected) == ({}, {}, [])
-    client.sock.close()
-    bench.run_once(5)
-    assert bench.closed() == [client.serial]
-    assert bench.value("connections_closed", "client") == 1
-
-
 def test_b05_idle_expiry_comes_last_so_a_request_that_has_arrived_saves_its_connection() -> None:
     with ProcessorBench(connections_max_idle_ms=IDLE_MS) as bench:
         client = bench.connect()
@@ -239,31 +225,6 @@ def test_b20_every_end_but_a_rejection_is_at_once(
         assert bench.closed() == ([] if cause == "shutdown" else [client.serial])
         assert bench.value("connections_closed", cause) == 1
         assert bench.processor._by_id == {}
-
-
-def test_b20_a_rejected_connection_lingers_until_its_responses_have_left(bench: ProcessorBench) -> None:
-    client = bench.connect()
-    request = one_request(bench, client)
-    client.send(b"\xff\xff\xff\xff")
-    bench.run_once(3)
-    assert bench.closed() == []
-    bench.targets[0].answer(request, b"answer")
-    assert client.wait_ended() == b"answer"
-    assert bench.closed() == [client.serial]
-    assert bench.value("connections_closed", "invalid_request") == 1
-
-
-def test_d02_a_connection_meets_one_handler_and_its_requests_come_there_in_order() -> None:
-    with ProcessorBench(handlers=3) as bench:
-        clients = [bench.connect() for _ in range(6)]
-        for client in clients:
-            client.send(b"".join(frame(100 * client.serial + number) for number in range(20)))
-        taken = [bench.requests(40, target=target) for target in range(3)]
-        for requests in taken:
-            for serial in {request.correlation_id // 100 for request in requests}:
-                mine = [request.correlation_id for request in requests if request.correlation_id // 100 == serial]
-                assert mine == list(range(100 * serial, 100 * serial + 20))
-        assert sum(len(requests) for requests in taken) == 120
 
 
 def test_channels_that_take_long_to_read_are_read_in_several_turns_and_each_once(

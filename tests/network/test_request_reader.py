@@ -16,7 +16,6 @@ from tests.support.wire_client import request_frame, sized
 
 PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 LIMIT = 2_000_000
-PIPELINE_MAX = 64
 HEADER_BYTES = len(request_frame(METADATA, 4, 1)) - 4
 
 
@@ -134,13 +133,6 @@ def test_a_foreign_protocol_is_named(wire: Wire) -> None:
         wire.feed(b"GET / HTTP/1.1\r\n\r\n")
 
 
-def test_what_came_before_a_bad_size_goes_on(wire: Wire) -> None:
-    with pytest.raises(InvalidReceive):
-        wire.feed(frame(1) + frame(2) + struct.pack(">i", -5))
-    wire.bench.sender.publish()
-    assert [each.correlation_id for each in wire.bench.targets[0].take()] == [1, 2]
-
-
 @pytest.mark.parametrize("behind", [b"", b"\0\0", frame(5)[:-1], frame(5)[:5]])
 def test_c05_the_end_of_the_stream_is_told_and_half_a_frame_is_no_request(wire: Wire, behind: bytes) -> None:
     wire.feed(frame(1) + behind)
@@ -160,20 +152,6 @@ def test_b07_one_read_takes_in_all_requests_that_have_arrived(wire: Wire) -> Non
     assert [each.correlation_id for each in wire.taken] == list(range(10))
 
 
-def test_d10_the_64th_request_in_flight_mutes(wire: Wire) -> None:
-    wire.client.send(b"".join(frame(number) for number in range(100)))
-    wire.read()
-    assert len(wire.taken) == PIPELINE_MAX
-    assert wire.channel.muted == MuteCause.PIPELINE
-    assert wire.channel.inbox == b"".join(frame(number) for number in range(PIPELINE_MAX, 100))
-
-
-def test_the_frame_of_what_may_run_twice_is_kept_and_of_produce_is_not(wire: Wire) -> None:
-    wire.feed(frame(1) + frame(2, api_key=PRODUCE))
-    kept = {sequence: request[2] for sequence, request in wire.channel.repeatable.items()}
-    assert kept == {0: frame(1)[4:]}
-
-
 @pytest.mark.parametrize("size", [INLINE_REQUEST_BYTES, INLINE_REQUEST_BYTES + 1, 500_000, ARENA_BYTES])
 def test_every_size_arrives_whole_and_so_does_what_follows(wire: Wire, size: int) -> None:
     seed = random_seed()
@@ -190,23 +168,6 @@ def test_b33_a_request_larger_than_the_arena_is_spilled(wire: Wire) -> None:
     wire.feed(large + frame(2))
     assert [sized(each.payload) for each in wire.taken] == [large, frame(2)]
     assert wire.taken[0].area > ARENA
-
-
-def test_b14_without_a_block_the_channel_waits_for_one_and_loses_nothing(wire: Wire) -> None:
-    held = wire.bench.sender.allocate(ARENA_BYTES)
-    assert held is not None
-    large = frame(2, bytes(200_000))
-    wire.feed(frame(1) + large)
-    assert wire.channel.muted == MuteCause.ARENA
-    assert wire.bench.reader.memory.is_short
-    assert [each.correlation_id for each in wire.taken] == [1]
-    wire.bench.sender.pool.free(held.area, held.address)
-    wire.bench.reader.waiting.clear()
-    wire.bench.reader.resume(wire.channel)
-    assert wire.channel.muted == MuteCause.NONE
-    assert not wire.bench.reader.memory.is_short
-    wire.feed(large[wire.bench.reader.counts.bytes - len(frame(1)) :])
-    assert sized(wire.taken[1].payload) == large
 
 
 @pytest.mark.parametrize("size", [60_000, 200_000])
@@ -228,14 +189,6 @@ def test_b32_a_full_ring_keeps_the_request_and_its_order(wire: Wire, size: int) 
     assert [sized(each.payload) for each in wire.taken] == [stuck, frame(2)]
 
 
-def test_b13_resuming_leaves_the_mutes_that_others_own(wire: Wire) -> None:
-    wire.channel.muted = MuteCause.ARENA | MuteCause.OUTPUT
-    wire.channel.inbox = frame(1)
-    wire.bench.reader.resume(wire.channel)
-    assert wire.channel.muted == MuteCause.OUTPUT
-    assert wire.channel.inbox == frame(1)
-
-
 @pytest.mark.parametrize("body", [b"", bytes(200_000)])
 def test_a_repeat_has_the_same_sequence_and_stamp(wire: Wire, body: bytes) -> None:
     wire.feed(frame(1, body))
@@ -246,14 +199,6 @@ def test_a_repeat_has_the_same_sequence_and_stamp(wire: Wire, body: bytes) -> No
     (again,) = wire.bench.targets[0].take()
     assert again[:8] == first[:8]
     assert again.payload == first.payload
-
-
-def test_nothing_is_repeated_of_produce_nor_of_what_is_answered(wire: Wire) -> None:
-    wire.feed(frame(1, api_key=PRODUCE))
-    assert wire.bench.reader.try_repeat(wire.channel, 0)
-    assert wire.bench.reader.try_repeat(wire.channel, 1)
-    wire.bench.sender.publish()
-    assert wire.bench.targets[0].take() == []
 
 
 def test_a_repeat_that_finds_no_room_takes_none(wire: Wire) -> None:

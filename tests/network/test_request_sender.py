@@ -5,7 +5,7 @@ import os
 from rotunda.broker.ipc.request_channel import ARENA
 from rotunda.broker.network.processor.request_sender import Block, MemoryPool, RequestSender, spill_area
 from rotunda.broker.security.session import pack_session
-from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, SPILL_BYTES, ProcessorBench
+from tests.support.processor_bench import ARENA_BYTES, SPILL_BYTES, ProcessorBench
 
 TOO_LARGE_BYTES = ARENA_BYTES + 1
 HALF_BYTES = ARENA_BYTES // 2
@@ -25,14 +25,6 @@ def allocate(sender: RequestSender, size: int) -> Block:
     block = sender.allocate(size)
     assert block is not None
     return block
-
-
-def test_d24_a_request_arrives_with_all_that_is_known_of_it(bench: ProcessorBench) -> None:
-    assert bench.sender.try_send(1, (CONNECTION, 9, 123, 3, 4, -5, 4), 2, b"\0\3\0\4")
-    bench.sender.publish()
-    (taken,) = bench.targets[1].take()
-    assert taken[:8] == (CONNECTION, 9, 123, 3, 4, -5, 2, 0)
-    assert (taken.address, taken.payload) == (-1, b"\0\3\0\4")
 
 
 def test_h06_who_has_sent_it_travels_with_a_request_and_takes_room_in_its_ring(bench: ProcessorBench) -> None:
@@ -63,21 +55,6 @@ def test_nothing_is_seen_before_it_is_published_and_one_bell_rings_for_all(bench
     assert not bench.target_bells[0].wait(0)
 
 
-def test_b32_a_full_ring_is_a_return_value_and_concerns_one_target(bench: ProcessorBench) -> None:
-    frame = bytes(60_000)
-    sent = 0
-    while bench.sender.try_send(0, envelope(len(frame), sent), 0, frame):
-        sent += 1
-    assert sent == RING_BYTES // (len(frame) + 72)
-    assert bench.sender.try_send(1, envelope(len(frame)), 0, frame)
-    bench.sender.publish()
-    taken = bench.targets[0].take(release=False)
-    assert not bench.sender.try_send(0, envelope(len(frame)), 0, frame)
-    assert len(taken) == sent
-    bench.targets[0].consumer.release()
-    assert bench.sender.try_send(0, envelope(len(frame)), 0, frame)
-
-
 def test_b16_a_block_is_free_when_its_frame_is_released_and_not_before(bench: ProcessorBench) -> None:
     sender = bench.sender
     block = allocate(sender, ARENA_BYTES)
@@ -104,14 +81,6 @@ def test_blocks_of_different_targets_are_freed_by_their_own_rings(bench: Process
     bench.targets[0].take()
     assert sender.reclaim()
     assert sender.pool.used_bytes == 0
-
-
-def test_b14_no_room_is_a_return_value(bench: ProcessorBench) -> None:
-    first = allocate(bench.sender, HALF_BYTES)
-    allocate(bench.sender, HALF_BYTES)
-    assert bench.sender.allocate(1) is None
-    bench.sender.pool.free(first.area, first.address)
-    assert allocate(bench.sender, HALF_BYTES).address == first.address
 
 
 def test_b33_a_request_larger_than_the_arena_lies_in_the_spill_area_one_at_a_time(bench: ProcessorBench) -> None:

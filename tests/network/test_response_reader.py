@@ -3,17 +3,13 @@
 import random
 import socket
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from rotunda.broker.ipc.response_writer import FileRange
-from rotunda.broker.network.accounting.completed_requests import CompletedRequests
 from rotunda.broker.network.processor.channel import Channel, FileSend
 from rotunda.broker.network.processor.response_reader import BATCH
-from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 from rotunda.shm.recorder_layout import REQUEST_ROW
 from tests.support.answered_request import answered_request
 from tests.support.feeds import random_seed
@@ -97,20 +93,6 @@ def test_d10_d11_responses_leave_in_request_order_whoever_gives_them(bench: Proc
     reading.close()
 
 
-def test_a_written_response_is_counted_whoever_finishes_its_request(bench: ProcessorBench) -> None:
-    """Quotas of time wrap the function that counts."""
-    reading, responses = Reading(bench, requests=1), bench.responses
-    finished = CompletedRequests(SimpleNamespace())  # type: ignore[arg-type]
-    responses.record_in(finished)
-    reading.channel.client = SimpleNamespace(place=0)  # type: ignore[assignment]
-    bench.targets[0].answer(reading.request(0), b"written")
-    ready = responses.read(reading.by_id, unexpected)
-    responses.send_lone(ready, partial(finished.add_lone), unexpected)
-    responses.release()
-    assert (finished.count, len(finished.completions)) == (1, 1)
-    reading.close()
-
-
 def test_a_held_response_does_not_need_the_ring(reading: Reading) -> None:
     target = reading.bench.targets[0]
     target.answer(reading.request(1), b"early")
@@ -180,22 +162,6 @@ def test_d06_no_response_on_the_wire_still_counts_as_one(reading: Reading) -> No
     assert reading.channel.next_response == 3
 
 
-def test_d12_closing_waits_for_earlier_responses_and_drops_later_ones(reading: Reading) -> None:
-    target = reading.bench.targets[0]
-    target.answer(reading.request(2), b"two")
-    target.close_connection(reading.request(1))
-    assert reading.read() == b""
-    assert not reading.channel.closing
-    target.answer(reading.request(0), b"zero")
-    assert reading.read() == b"zero"
-    assert reading.channel.closing
-    assert reading.channel.muted & MuteCause.REFUSED
-    target.answer(reading.request(3), b"three")
-    assert reading.read() == b""
-    assert len(reading.channel.completions) == 3
-    assert [connection for connection, _ in reading.bench.responses.orphans] == [CONNECTION]
-
-
 def test_ranges_of_files_stand_between_inline_bytes(reading: Reading, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789")
     (tmp_path / "b").write_bytes(b"abcdef")
@@ -222,17 +188,6 @@ def test_an_early_response_keeps_its_file_although_the_segment_goes(reading: Rea
     assert reading.read() == b"first records"
 
 
-def test_a_segment_that_has_gone_closes_the_connection(
-    reading: Reading, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The client retries; its socket never gets a partial response."""
-    ranges = [FileRange(4, bytes(tmp_path / "gone"), 4711, 0, 7)]
-    reading.bench.targets[0].answer_ranges(reading.request(0), b"head", ranges)
-    assert reading.read() == b""
-    assert reading.channel.closing
-    assert "inode 4711" in caplog.text
-
-
 @pytest.mark.parametrize("sequence", [0, 1])
 def test_b33_a_response_too_large_for_a_ring_travels_as_a_file_that_is_gone_when_it_is_taken(
     reading: Reading, sequence: int
@@ -252,71 +207,3 @@ def test_b21_the_file_of_a_response_that_nobody_takes_is_removed(reading: Readin
     assert len(list(reading.bench.directory.iterdir())) == 1
     assert reading.read() == b""
     assert list(reading.bench.directory.iterdir()) == []
-
-
-class Lone:
-    """A channel with one request in flight, whose response is available."""
-
-    def __init__(self, bench: ProcessorBench, answer: bytes) -> None:
-        self.responses = bench.responses
-        self.reading = Reading(bench, 1)
-        self.reading.channel.sock.setblocking(False)
-        self.finished: list[tuple[Channel, int]] = []
-        bench.targets[0].answer(self.reading.request(0), answer)
-        self.ready = self.responses.read(self.reading.by_id, unexpected)
-
-    def send(self) -> None:
-        self.responses.send_lone(
-            self.ready, lambda channel, _, end_ns: self.finished.append((channel, end_ns)), unexpected
-        )
-
-
-def test_a_lone_response_is_written_without_being_attached(bench: ProcessorBench) -> None:
-    lone = Lone(bench, b"answer")
-    channel = lone.reading.channel
-    lone.send()
-    assert lone.reading._client.recv(100) == b"answer"
-    assert lone.finished == [(channel, bench.clock.monotonic_ns())]
-    assert (lone.ready, channel.out, channel.completions, channel.in_flight) == ({}, [], [], 0)
-    lone.send()
-    assert len(lone.finished) == 1, "once"
-    lone.reading.close()
-
-
-def test_what_a_socket_does_not_take_of_a_lone_response_goes_the_way_of_all_others(bench: ProcessorBench) -> None:
-    lone = Lone(bench, bytes(range(250)) * 200)
-    channel = lone.reading.channel
-    channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-    lone.send()
-    assert (lone.finished, list(lone.ready.values()), len(channel.completions)) == ([], [channel], 1)
-    received = b""
-    while not channel.send_out():
-        received += lone.reading._client.recv(1 << 20)
-    received += lone.reading._client.recv(1 << 20)
-    assert received == bytes(range(250)) * 200
-    lone.reading.close()
-
-
-def test_a_lone_response_to_a_connection_that_has_gone_is_left_to_the_writer(bench: ProcessorBench) -> None:
-    lone = Lone(bench, b"answer")
-    lone.reading._client.close()
-    lone.send()
-    assert (lone.finished, list(lone.ready.values())) == ([], [lone.reading.channel])
-    with pytest.raises(OSError, match="Broken pipe"):
-        lone.reading.channel.send_out()
-    lone.reading.close()
-
-
-@pytest.mark.parametrize("state", ["earlier answer unwritten", "muted", "another in flight"])
-def test_a_response_is_lone_only_if_nothing_else_is_to_be_done_for_its_channel(
-    bench: ProcessorBench, state: str
-) -> None:
-    reading = Reading(bench, 2 if state == "another in flight" else 1)
-    if state == "earlier answer unwritten":
-        reading.channel.completions.append((b"facts", 1))
-    elif state == "muted":
-        reading.channel.muted = MuteCause.DRAINING
-    bench.targets[0].answer(reading.request(0), b"answer")
-    assert list(bench.responses.read(reading.by_id, unexpected).values()) == [reading.channel]
-    assert bench.responses.lone == []
-    reading.close()

@@ -26,13 +26,6 @@ def registered() -> Iterator[Registered]:
     client.close()
 
 
-def test_b08_a_new_channel_is_watched_for_reading_only(registered: Registered) -> None:
-    selector, channel, client = registered
-    assert selector.poll(0) == []
-    client.send(b"x")
-    assert selector.poll(0) == [(channel.fd, READ)]
-
-
 def test_b08_write_interest_comes_and_goes_with_unsent_responses(registered: Registered) -> None:
     selector, channel, _ = registered
     channel.unsent.append(b"left over")
@@ -41,17 +34,6 @@ def test_b08_write_interest_comes_and_goes_with_unsent_responses(registered: Reg
     channel.unsent.clear()
     selector.update(channel)
     assert selector.poll(0) == []
-
-
-def test_b07_a_muted_channel_is_not_reported_and_comes_back_with_its_bytes(registered: Registered) -> None:
-    selector, channel, client = registered
-    client.send(b"x")
-    channel.muted = MuteCause.PIPELINE
-    selector.update(channel)
-    assert selector.poll(0) == []
-    channel.muted = MuteCause.NONE
-    selector.update(channel)
-    assert selector.poll(0) == [(channel.fd, READ)]
 
 
 CAUSES = (MuteCause.PIPELINE, MuteCause.RING_FULL, MuteCause.ARENA, MuteCause.OUTPUT)
@@ -97,13 +79,6 @@ def test_b19_a_muted_channel_whose_client_has_gone_is_set_aside(registered: Regi
     selector.unregister(channel)
 
 
-def test_a_channel_that_was_set_aside_can_be_forgotten(registered: Registered) -> None:
-    selector, channel, _ = registered
-    selector.set_aside(channel)
-    selector.unregister(channel)
-    assert not selector.channels
-
-
 def test_b02_a_channel_that_the_kernel_rejects_is_not_taken_in(registered: Registered) -> None:
     selector, channel, _ = registered
     again = Channel(channel.sock, 2, 2, 0, "peer")
@@ -122,23 +97,3 @@ def test_b03_a_bell_wakes_the_poll(registered: Registered) -> None:
     selector.unwatch(bell.fileno())
     assert selector.poll(0) == []
     bell.close()
-
-
-def test_b17_the_idle_one_is_the_least_recently_active(registered: Registered) -> None:
-    selector, first, _ = registered
-    ours, client = socket.socketpair()
-    second = Channel(ours, 2, 2, 0, "peer")
-    selector.register(second)
-    first.last_active_ns, second.last_active_ns = 10, 20
-    assert selector.idle_since(10) is None
-    assert selector.idle_since(11) is first
-    first.last_active_ns = 30
-    selector.channels.move_to_end(first.fd)
-    assert selector.idle_since(25) is second
-    selector.unregister(second)
-    ours.close()
-    client.close()
-
-
-def test_nothing_is_idle_where_there_is_nothing() -> None:
-    assert Selector().idle_since(1 << 62) is None
