@@ -79,20 +79,6 @@ def test_a_batch_ends_before_it_is_too_large_and_never_inside_a_call() -> None:
     assert appends.keys() == [[b"a", b"a2"], [b"b", b"b2"], [b"c", b"c2"], [b"d", b"d2"]]
 
 
-def test_a_failed_write_is_told_to_everybody_and_to_the_owner_of_the_log() -> None:
-    told: list[int] = []
-    failures: list[bool] = []
-    appends = Appends()
-    appends.log.on_failure = lambda: failures.append(True)
-    appends.log.append([(b"a", b"")], told.append)
-    appends.log.append([(b"b", b"")], told.append)
-    appends.log.flush()
-    appends.answer(56)
-    assert told == [15, 15]
-    assert appends.log.has_failed
-    assert failures == [True]
-
-
 def test_what_a_response_appends_waits_for_the_next_flush() -> None:
     appends = Appends()
     appends.log.append([(b"a", b"")], lambda _: appends.log.append([(b"b", b"")], lambda _: None))
@@ -104,22 +90,6 @@ def test_what_a_response_appends_waits_for_the_next_flush() -> None:
 
 def repeated(key: bytes, rest: int = 0) -> RepeatedRecords:
     return RepeatedRecords([(key, NumberedValue(b"", bytes(rest), b""))])
-
-
-def test_after_a_failure_nobody_is_told_that_anything_stands() -> None:
-    """Later records were derived from memory that the failure rolled back, and so were the pending responses."""
-    told: list[tuple[str, int]] = []
-    appends = Appends()
-    log = appends.log
-    log.append([(b"a", b"")], lambda _: log.when_committed(lambda error: told.append(("all", error))), (7, 0))
-    log.append([(b"b", b"")], lambda error: told.append(("b", error)))
-    appends.rejections = [10]
-    log.flush()
-    assert not told
-    appends.answer()
-    assert told == [("b", 15), ("all", 15)]
-    log.when_committed(lambda error: told.append(("later", error)))
-    assert told[-1] == ("later", 15)
 
 
 def test_everybody_is_told_once_and_only_when_it_is_so() -> None:

@@ -53,23 +53,6 @@ def test_a_pending_offset_vanishes_when_its_transaction_is_aborted() -> None:
     assert (offset_of(store), store.is_pending(*KEY), store.has_any(GROUP)) == (-1, False, False)
 
 
-def test_a_commit_that_came_later_counts_more_than_one_of_a_transaction() -> None:
-    store = OffsetStore()
-    store.put_pending(7, *KEY, committed(5))
-    store.put(*KEY, committed(9))
-    store.end_transaction(7, commit=True)
-    assert offset_of(store) == 9
-
-
-def test_transactions_count_in_the_order_of_their_commits_offsets() -> None:
-    store = OffsetStore()
-    store.put_pending(7, *KEY, committed(5))
-    store.put_pending(8, *KEY, committed(6))
-    store.end_transaction(8, commit=True)
-    store.end_transaction(7, commit=True)
-    assert offset_of(store) == 6
-
-
 def test_a_deleted_offset_is_not_brought_back_by_a_transaction() -> None:
     store = OffsetStore()
     store.put_pending(7, *KEY, committed(5))
@@ -107,50 +90,6 @@ def test_any_order_of_commits_leaves_what_was_written_last() -> None:
                 store.put_pending(producer, *KEY, committed(number))
                 open_producers.setdefault(producer, []).append(number)
         assert offset_of(store) == max([*written, *ended], default=-1)
-
-
-def test_what_is_committed_again_is_there_for_whoever_looks() -> None:
-    """After any first query, no reader gets the previous offset."""
-    parts = [CommitTarget(topic, partition, 3, "text", bytes(16)) for topic in ("a", "b") for partition in (0, 1)]
-    looks: list[Callable[[OffsetStore], object]] = [
-        lambda store: store.of_group(GROUP),
-        lambda store: store.keys_of(GROUP),
-        lambda store: finished(store.settle_all()),
-        lambda store: store.put(GROUP, "c", 0, committed(1)),
-        lambda store: store.put_pending(5, GROUP, "c", 0, committed(1)),
-    ]
-    for look in looks:
-        store = OffsetStore()
-        targets = CommitTargets(GROUP, parts)
-        for offset in (5, 9):
-            store.restore(targets, [offset, offset + 1, offset + 2, offset + 3], 77)
-            assert store.has_any(GROUP)
-        look(store)
-        found = store.of_group(GROUP)
-        assert {(topic, index) for topic, parts in found.items() for index in parts} >= {
-            ("a", 0), ("a", 1), ("b", 0), ("b", 1)
-        }  # fmt: skip
-        assert found["a"][1] == CommittedOffset(10, 3, "text", 77)
-        assert found["b"][1] == CommittedOffset(12, 3, "text", 77)
-        assert set(store.topics()) >= {"a", "b"}
-        for topic, index in store.keys_of(GROUP):
-            store.remove(GROUP, topic, index)
-        store.end_transaction(5, commit=False)
-        assert not store.has_any(GROUP)
-        assert not store.topics()
-
-
-def test_a_commit_in_a_transaction_that_is_older_than_one_committed_again_does_not_count() -> None:
-    store = OffsetStore()
-    targets = CommitTargets(GROUP, [CommitTarget("topic", 0, -1, "", bytes(16))])
-    store.restore(targets, [1], 0)
-    store.put_pending(7, *KEY, committed(5))
-    store.restore(targets, [2], 0)
-    store.end_transaction(7, commit=True)
-    assert offset_of(store) == 2
-    store.put_pending(7, *KEY, committed(6))
-    store.end_transaction(7, commit=True)
-    assert offset_of(store) == 6
 
 
 def all_that_is_told(store: OffsetStore, groups: Sequence[str], topics: Sequence[str]) -> list[object]:

@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rotunda.broker.log.producers import producer_state
-from rotunda.broker.log.producers.packed_producers import PackedProducers
-from rotunda.broker.log.producers.producer_entry import ProducerEntry
 from rotunda.broker.log.producers.producer_snapshot import SnapshotCorruptError, decode, encode
 from rotunda.broker.log.producers.producer_state import ProducerState
 from rotunda.broker.protocol.record_writer import EndTransactionMarker
@@ -79,34 +77,6 @@ def test_a_state_that_is_read_again_and_again_is_like_one_that_never_was(
         assert list(again) == list(whole)
         assert [again.get(producer_id) for producer_id in range(7)] == [whole.get(number) for number in range(7)]
         assert [producer_id in again for producer_id in range(7)] == [number in whole for number in range(7)]
-
-
-def test_nothing_is_unpacked_before_somebody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither for open transactions, nor to expire producers, nor for the next snapshot."""
-    monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 40)
-    state = ProducerState()
-    for offset in range(100):
-        producer_id = offset % 40
-        attributes = TRANSACTIONAL if producer_id < 4 else 0
-        state.append(data(producer_id, 0, offset // 40, attributes), offset, 0, offset)
-    unpacked = []
-    entry_of = PackedProducers.entry
-
-    def entry(packed: PackedProducers, number: int) -> ProducerEntry:
-        unpacked.append(number)
-        return entry_of(packed, number)
-
-    monkeypatch.setattr(PackedProducers, "entry", entry)
-    again = read_again(state)
-    assert again.open_transactions == state.open_transactions == {number: number for number in range(4)}
-    for each in (again, state):
-        each.append(data(99, 0, 0), 100, 0, 100)
-        each.expire(now_ms=100, expiration_ms=20)
-    assert encode(again) == encode(state)
-    assert unpacked == []
-    assert again.get(17) == state.get(17)
-    assert again.validate(17, 0, 0, 0, 0) == 46
-    assert unpacked == [17]
 
 
 def test_whoever_reads_the_producers_sees_each_as_it_is_by_then() -> None:

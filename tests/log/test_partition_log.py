@@ -38,11 +38,6 @@ def test_offsets_follow_each_other_within_and_across_commits(model: ModelLog) ->
     model.check()
 
 
-def test_nothing_staged_means_nothing_to_publish(model: ModelLog) -> None:
-    assert model.log is not None
-    assert model.log.commit() is False
-
-
 def test_staged_is_not_committed(model: ModelLog) -> None:
     log = model.log
     assert log is not None
@@ -62,13 +57,6 @@ def test_a_staged_batch_says_where_it_stands(model: ModelLog) -> None:
     header = read_header(data)
     assert header is not None
     assert crc_ok(data, header)
-
-
-def test_the_leader_epoch_stands_in_the_batch(model: ModelLog) -> None:
-    model.append([batch(1)])
-    header = read_header(log_bytes(model.directory))
-    assert header is not None
-    assert header.leader_epoch == 0
 
 
 def test_log_append_time(tmp_path: Path) -> None:
@@ -438,12 +426,6 @@ def test_delete_removes_the_directory(model: ModelLog, tmp_path: Path) -> None:
     assert model.log is not None
     model.log.delete()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_stored_batches_are_byte_for_byte_what_was_sent(model: ModelLog) -> None:
-    data = batch(5, codec=4)
-    model.append([batch(1), data])
-    assert log_bytes(model.directory).endswith(stored(data, 1, 0))
 
 
 def test_the_files_are_named_as_kafkas(model: ModelLog) -> None:

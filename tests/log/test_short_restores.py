@@ -16,15 +16,11 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.indexes.transaction_index import TransactionIndex
 from rotunda.broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
 from rotunda.broker.log.producers import snapshot_schedule
-from rotunda.broker.log.producers.producer_state import ProducerState
 from rotunda.broker.log.producers.snapshot_schedule import (
-    SNAPSHOT_INTERVAL_BYTES,
-    WALK_BYTES_MORE_PER_MARKER,
     WALK_BYTES_PER_BATCH,
 )
 from rotunda.broker.log.segments.segment_scan import HEADER_CHUNK_BYTES, scan_headers, scan_markers
 from rotunda.broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
-from rotunda.broker.protocol.records import read_header
 from tests.log.log_writer import NAME, ModelLog, batch, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
@@ -160,37 +156,6 @@ def test_markers_are_read_wherever_what_is_read_at_a_time_ends(tmp_path: Path, s
     assert [said for _, said in found] == [None, *[EndTransactionMarker(commit=False, coordinator_epoch=3)] * 2]
 
 
-def test_what_was_walked_counts_for_the_next_snapshot(tmp_path: Path) -> None:
-    """After any number of owner deaths, the records after a snapshot are bounded."""
-    model = opened(tmp_path)
-    full = log_of(model)._snapshots.left_bytes
-    assert full == SNAPSHOT_INTERVAL_BYTES
-    for sequence in range(3):
-        producing = batch(1, producer_id=5, producer_epoch=0, base_sequence=sequence)
-        model.append([producing, batch(1)])
-        before = log_of(model)._snapshots.left_bytes
-        assert before < full - 2 * WALK_BYTES_PER_BATCH
-        log_of(model).close(clean=False)
-        model.open()
-        assert log_of(model)._snapshots.left_bytes == before
-        full = before
-
-
-def test_the_end_of_a_transaction_counts_for_two_batches(tmp_path: Path) -> None:
-    model = opened(tmp_path)
-    log = log_of(model)
-    left = log._snapshots.left_bytes
-    assert log.stage_marker(5, 0, 0, commit=True)[0] == 0
-    log.commit()
-    assert log._snapshots.left_bytes == left - log.position - WALK_BYTES_PER_BATCH - WALK_BYTES_MORE_PER_MARKER
-    left = log._snapshots.left_bytes
-    end = log.log_end_offset, log.segment_base, log.position
-    log.close(clean=False)
-    again = PartitionLog.open(model.directory, NAME, LogConfig(), model.clock, Checkpointed())
-    assert (again.log_end_offset, again.segment_base, again.position) == end
-    assert again._snapshots.left_bytes == left
-
-
 def test_a_start_that_walks_much_takes_the_snapshot_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the first commit, which very many logs may have in the same turn."""
     model = opened(tmp_path)
@@ -201,18 +166,3 @@ def test_a_start_that_walks_much_takes_the_snapshot_itself(tmp_path: Path, monke
     again = PartitionLog.open(model.directory, NAME, LogConfig(), model.clock, Checkpointed())
     assert again._snapshots.files.offsets == [20]
     assert again._snapshots.left_bytes == 10 * WALK_BYTES_PER_BATCH
-
-
-def test_the_first_of_very_many_transactions_is_found_without_a_walk_over_those_that_have_ended() -> None:
-    """A plain dict skips over removed entries on each iteration."""
-    state = ProducerState()
-    for number in range(5000):
-        data = batch(1, producer_id=number, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
-        header = read_header(data)
-        assert header is not None
-        state.append(header, number, 0, TIMESTAMP_MS)
-    assert type(state.open_transactions) is not dict
-    for number in range(5000):
-        marker = EndTransactionMarker(commit=False, coordinator_epoch=0)
-        aborted = state.end_transaction(number, 0, marker, 5000 + number, TIMESTAMP_MS)
-        assert aborted == (number, number, 5000 + number, number + 1 if number < 4999 else 10_000)

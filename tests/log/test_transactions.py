@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rotunda.broker.config.topic_config import LogConfig
-from rotunda.broker.errors import ApiError
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import Checkpointed, PartitionLog
 from rotunda.broker.log.producers import snapshot_schedule
@@ -102,18 +101,6 @@ def test_the_stable_offset_moves_with_the_commit_and_not_before(tmp_path: Path) 
     log.stage_marker(2, 0, 0, commit=True)
     log.commit()
     assert log.last_stable_offset == 2
-
-
-def test_an_abort_that_was_not_written_leaves_no_entry(tmp_path: Path) -> None:
-    model = open_log(tmp_path / "t")
-    log = model.log
-    assert log is not None
-    send(model, 2)
-    log.stage_marker(2, 0, 0, commit=False)
-    log.discard_staged()
-    assert index_entries(tmp_path / "t") == []
-    end(model, 2, commit=False)
-    check_transactions(model, [LogReader(tmp_path / "t")], 1000)
 
 
 def test_markers_are_validated(tmp_path: Path) -> None:
@@ -463,11 +450,3 @@ def test_open_transactions_are_ascending(steps: list[tuple[int, str, int]]) -> N
         assert state.stable_end(offset + 1) == min([*opened, offset + 1])
         again = ProducerState(decode(b"".join(encode(state))))
         assert list(again.open_transactions.items()) == list(state.open_transactions.items())
-
-
-def test_deleting_beyond_the_end_is_rejected(tmp_path: Path) -> None:
-    model = open_log(tmp_path / "t")
-    send(model, 1)
-    assert model.log is not None
-    with pytest.raises(ApiError):
-        model.log.delete_records_before(2)

@@ -174,14 +174,6 @@ def test_a31_closing_does_not_wait_for_room_and_drops_what_is_held(bench: Accept
     assert len(bench.take(0)) == len(bench.take(1)) == QUEUE_SOCKETS
 
 
-def test_an_aborted_connection_is_counted_and_costs_nothing_else(bench: AcceptorBench) -> None:
-    """`A25`."""
-    bench.sockets[0].failures += [errno.ECONNABORTED]
-    bench.connect()
-    run_until(bench, lambda: bench.acceptor.quotas.total == 1)
-    assert bench.metric("accept_errors") == 1
-
-
 @pytest.mark.parametrize(("owner", "step"), [(socket.socket, "setsockopt"), (HandoffSender, "try_send")])
 def test_a25_a_socket_is_closed_that_cannot_be_configured_or_handed_over(
     bench: AcceptorBench, monkeypatch: pytest.MonkeyPatch, owner: type, step: str

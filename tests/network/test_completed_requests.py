@@ -80,7 +80,3 @@ def test_api_keys_that_clients_make_up_take_no_room_on_the_page(page: memoryview
     made_up = [-32768, -2, -1, 5000, *range(1000, 1050)]
     reading = flushed(page, [(key, 1, 2, 3, 4, 5) for key in (*made_up, METADATA)], 6)
     assert {key for key, _ in reading.phases} == {METADATA}
-
-
-def test_nothing_finished_is_nothing_recorded(page: memoryview) -> None:
-    assert flushed(page, [], 1).phases == {}

@@ -7,29 +7,6 @@ import pytest
 from rotunda.broker.network.acceptor.connection_quotas import ConnectionQuotas
 
 
-def test_counts_by_listener_address_and_processor() -> None:
-    quotas = ConnectionQuotas(listeners=2, processors=2)
-    assert quotas.inc(0, 1, 0, "10.0.0.1")
-    assert quotas.inc(1, 2, 1, "10.0.0.1")
-    assert quotas.inc(1, 3, 1, "::1")
-    assert quotas.by_listener == [1, 2]
-    assert quotas.by_address == {"10.0.0.1": 2, "::1": 1}
-    assert quotas.total == 3
-    assert quotas.serials(1) == {2, 3}
-    assert quotas.dec(1, 3) == 1
-    assert quotas.by_address == {"10.0.0.1": 2}
-
-
-def test_a_serial_counts_once_and_uncounts_once() -> None:
-    quotas = ConnectionQuotas(1, 1)
-    assert quotas.inc(0, 7, 0, "a")
-    assert not quotas.inc(0, 7, 0, "a")
-    assert quotas.dec(0, 7) == 0
-    assert quotas.dec(0, 7) == -1
-    assert quotas.dec(0, 99) == -1
-    assert quotas.total == 0
-
-
 @pytest.mark.parametrize("address", ["fe80::1%eth-0-1", "::ffff:10.0.0.1", "10.0.0.1", "2001:db8::1-2"])
 def test_b18_the_address_is_remembered_not_read_from_an_id(address: str) -> None:
     """A scope id may contain the separator of Kafka's connection ids."""
@@ -40,13 +17,6 @@ def test_b18_the_address_is_remembered_not_read_from_an_id(address: str) -> None
     for serial in range(3):
         assert quotas.dec(0, serial) == 0
     assert quotas.by_address == {}
-
-
-def test_another_processors_report_changes_nothing() -> None:
-    quotas = ConnectionQuotas(1, 2)
-    quotas.inc(0, 7, 0, "a")
-    assert quotas.dec(1, 7) == -1
-    assert quotas.total == 1
 
 
 @pytest.mark.parametrize("seed", [random.randrange(2**32)])

@@ -19,7 +19,7 @@ from rotunda.broker.network.processor.tls import tls_handshake, tls_kernel_trans
 from rotunda.broker.security.session import ANONYMOUS, ANONYMOUS_USER, Sessions
 from tests.support.certificates import Authority
 from tests.support.feeds import random_seed
-from tests.support.processor_bench import ARENA_BYTES, ProcessorBench
+from tests.support.processor_bench import ProcessorBench
 from tests.support.tls_client import AUTHORITY, TlsClient, client_context, tls_bench
 from tests.support.wire_client import request_frame
 
@@ -117,15 +117,6 @@ def test_fetched_records_arrive_as_they_are_in_the_file(bench: ProcessorBench, s
     for _ in requests:
         assert client.receive(len(expected)) == expected
     assert not bench.restless()
-
-
-def test_a_request_larger_than_the_arena_arrives_as_it_was_sent(bench: ProcessorBench) -> None:
-    client = TlsClient(bench).shake_hands()
-    sent = frame(1, os.urandom(2 * ARENA_BYTES))
-    client.send(sent)
-    [request] = bench.requests(1)
-    memory = bench.memory(request.area)
-    assert bytes(memory[request.address : request.address + len(sent) - 4]) == sent[4:]
 
 
 def test_a_read_that_has_to_write_first_goes_on_when_it_can(bench: ProcessorBench) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rotunda.shm.words import fence, words_of
+from rotunda.shm.words import words_of
 
 
 def test_words_alias_the_view() -> None:
@@ -17,8 +17,3 @@ def test_words_alias_the_view() -> None:
 def test_unaligned_or_outside_is_rejected(base: int, size: int) -> None:
     with pytest.raises(ValueError, match="words at"):
         words_of(memoryview(bytearray(64)), base, size)
-
-
-def test_fence_returns_and_can_be_repeated() -> None:
-    for _ in range(3):
-        fence()
