@@ -25,6 +25,7 @@ from tests.support.groups.requests import (
     committed,
     groups_of,
 )
+from tests.support.sampling import Sampling
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import answer_of, send
 
@@ -244,15 +245,14 @@ def test_a_frame_that_ends_anywhere_is_rejected_and_not_misread(broker: SteppedB
     assert committed(broker, member.group_id, [("topic", 0)]) == [(1, 0)]
 
 
-def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) -> None:
+def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker, sampling: Sampling) -> None:
     """Acknowledged commits are stored, every request gets a response, and none gets two."""
     members = [Member(broker, group_id) for group_id in groups_of(broker, 0, 2)]
     for each in members:
         each.join()
     places = [("topic", 0), ("other", 1)]
-    offset, line, died = 0, random.SystemRandom().randrange(1, 8), True
-    print(f"first line {line}")
-    while died:
+    offset = 0
+    for line in sampling.walk(7):
         broker.forget_clients()
         for each in members:
             each.reconnect()
@@ -273,7 +273,8 @@ def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) 
         assert [len(each.answers) for each in sent] == [1] * 4
         for each in members:
             assert committed(broker, each.group_id, places) == [(offset, 0)] * 2
-        line += 7
+        if not died:
+            break
     assert line > 400
 
 

@@ -29,6 +29,7 @@ from tests.support.groups.requests import (
     groups_of,
     joining,
 )
+from tests.support.sampling import Sampling
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import ADD_OFFSETS, TransactionalProducer, answer_of
 
@@ -517,13 +518,14 @@ def test_a_fenced_producer_commits_nothing(broker: SteppedBroker, producer: Tran
 # ---- deaths ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_confirmed_commit_survives_the_death_of_its_handler_at_any_line(broker: SteppedBroker) -> None:
+def test_a_confirmed_commit_survives_the_death_of_its_handler_at_any_line(
+    broker: SteppedBroker, sampling: Sampling
+) -> None:
     """A response implies a commit, and a commit implies a response: the processor resends the request."""
     [group] = groups_of(broker, 0, 1)
     member = Member(broker, group)
     member.join()
-    line, died = 1, True
-    while died:
+    for line in sampling.walk(7):
         sent = member.commit_request({PLACES[0]: line, PLACES[1]: line + 1})
         died = broker.turn_until_line(0, line)
         if died:
@@ -535,19 +537,21 @@ def test_a_confirmed_commit_survives_the_death_of_its_handler_at_any_line(broker
         assert member.heartbeat() == 0
         broker.forget_clients()
         member.reconnect()
-        line += 7
+        if not died:
+            break
 
 
-def test_a_member_gets_its_assignment_whatever_line_its_coordinator_dies_at(broker: SteppedBroker) -> None:
+def test_a_member_gets_its_assignment_whatever_line_its_coordinator_dies_at(
+    broker: SteppedBroker, sampling: Sampling
+) -> None:
     """Users row 7: in the worst case it must rejoin, which every client does automatically."""
-    line, died = 1, True
-    while died:
+    for line in sampling.walk(23):
         [group] = groups_of(broker, 0, 1, f"line-{line}")
         member = Member(broker, group)
         member.join()
         sent = member.join_request()
-        died = broker.turn_until_line(0, line)
-        if died:
+        has_died = broker.turn_until_line(0, line)
+        if has_died:
             broker.replace(0)
         broker.settle()
         code = member.take(sent)
@@ -556,7 +560,7 @@ def test_a_member_gets_its_assignment_whatever_line_its_coordinator_dies_at(brok
             member.member_id = ""
             member.join()
         synced = member.sync_request()
-        if died and broker.turn_until_line(0, line):
+        if has_died and broker.turn_until_line(0, line):
             broker.replace(0)
         broker.settle()
         code = int(answer_of(synced).error_code)
@@ -570,7 +574,8 @@ def test_a_member_gets_its_assignment_whatever_line_its_coordinator_dies_at(brok
         assert answer_of(synced).assignment == b"mine"
         assert member.heartbeat() == 0
         broker.forget_clients()
-        line += 23
+        if not has_died:
+            break
 
 
 def test_what_is_committed_is_in_kafkas_own_format(broker: SteppedBroker) -> None:

@@ -6,7 +6,6 @@ that was stored does not decrease, and in the end nothing is missing.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.shm.tables.process_slots import PROCESSOR
-from tests.support.feeds import random_seed
 from tests.support.record_batches import record_batch
+from tests.support.sampling import Sampling
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 
 pytestmark = pytest.mark.stepped({})
@@ -149,12 +148,9 @@ def acknowledgements(acquired: Acquired) -> tuple[list[dict[str, Any]], dict[int
     return batches, types
 
 
-def test_the_owner_dies_at_any_line_of_an_acknowledgement(broker: SteppedBroker) -> None:
-    trials, every = Trials(broker), 3
-    seed = random_seed()
-    print(f"seed {seed}")
-    line, died = random.Random(seed).randint(1, every), True
-    while died:
+def test_the_owner_dies_at_any_line_of_an_acknowledgement(broker: SteppedBroker, sampling: Sampling) -> None:
+    trials = Trials(broker)
+    for line in sampling.walk(3):
         consumer, acquired = trials.begin(f"member-{line}")
         batches, types = acknowledgements(acquired)
         sent = consumer.send(batches, max_records=0)
@@ -164,7 +160,8 @@ def test_the_owner_dies_at_any_line_of_an_acknowledgement(broker: SteppedBroker)
         broker.settle()
         trials.answered(sent, types)
         broker.forget_clients()
-        line += every
+        if not died:
+            break
     assert line > 100
     for last in range(2 * LAST_DELIVERY):
         consumer, acquired = trials.begin(f"last-{last}")
