@@ -56,12 +56,10 @@ class Access:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the protocol uses TLS."""
         return self.protocol.endswith("SSL")
 
     @property
     def authenticates(self) -> bool:
-        """Whether the protocol uses SASL."""
         return self.protocol.startswith("SASL_")
 
     def current_token(self) -> str:

@@ -22,7 +22,6 @@ def arena_bytes(wanted_bytes: int, others_bytes: int = 0) -> int:
 
 
 def free_shared_memory_bytes() -> int:
-    """Return the free space for shared memory on this machine."""
     try:
         state = os.statvfs(_SHARED_MEMORY_FILES)
     except OSError:

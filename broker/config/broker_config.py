@@ -110,7 +110,6 @@ class BrokerConfig(
         return {name: layers[0].origin for name, layers in self.layers.items()}
 
     def origin(self, name: str) -> Origin:
-        """Return the origin of a property's value."""
         layers = self.layers.get(name)
         return layers[0].origin if layers else _BY_DEFAULT
 
@@ -148,7 +147,6 @@ class BrokerConfig(
         return narrowed(self.wanted_listeners, self._advertised_entries, self.authenticates)
 
     def authenticates(self, listener: Listener) -> bool:
-        """Return whether clients must authenticate on this listener."""
         if has_sasl(listener):
             return True
         return listener.protocol == "SSL" and self.of_listener(listener.name, "ssl.client.auth") == REQUIRED

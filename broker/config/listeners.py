@@ -43,7 +43,6 @@ class Listener:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it means all interfaces of the machine."""
         return self.host in ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound
 
     @property

@@ -51,7 +51,6 @@ class ApiKey(IntEnum):
     is_read_only: bool
 
     def __new__(cls, key: int, flexible_from: int = 0, owner: Owner = ANY, is_read_only: bool = False) -> ApiKey:
-        """Return the member of a row."""
         member = int.__new__(cls, key)
         member._value_ = key
         member.flexible_from = flexible_from

@@ -154,7 +154,6 @@ def _contained(codec: int, unpacking: Iterator[_Part]) -> Iterator[_Part]:
 
 
 def _cut(data: Buffer) -> Iterator[Buffer]:
-    """Yield bytes in chunks."""
     whole = memoryview(data)
     for start in range(0, len(whole), PIECE_BYTES):
         yield whole[start : start + PIECE_BYTES]

@@ -45,7 +45,6 @@ class CoordinatorPartitions(NamedTuple):
     share_groups: int = 4
 
     def of(self, topic: str) -> int:
-        """Return the partitions of one of the topics."""
         return self[INTERNAL_TOPICS.index(topic)]
 
 

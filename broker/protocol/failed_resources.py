@@ -124,7 +124,6 @@ def _of_partitions(index: str, worth: str = "") -> Results:
 
 
 def _of_topics(answer: Any, asked: Asked) -> Iterator[Result]:
-    """Find the results of topics and of their partitions."""
     if asked.api_key == ApiKey.METADATA and not asked.request.topics:
         # The brokers are worth something.
         yield (), 0, True
@@ -148,7 +147,6 @@ def _of_commits(answer: Any, asked: Asked) -> Iterator[Result]:
 
 
 def _of_groups(answer: Any, asked: Asked) -> Iterator[Result]:
-    """Find the results of an OffsetFetch."""
     if asked.version >= _SEVERAL_GROUPS_FROM:
         for group in answer.groups:
             yield (group.group_id,), group.error_code, not group.error_code

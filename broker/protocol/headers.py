@@ -101,5 +101,4 @@ def request_header(api_key: int, api_version: int, correlation_id: int, client_i
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message with its size as prefix."""
     return _pack_int32(len(message)) + message

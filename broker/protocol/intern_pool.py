@@ -13,12 +13,10 @@ _LONGEST: Final = 512
 
 
 def layout(form: str) -> Struct:
-    """Return the Struct of a format."""
     return _layout(form) if len(form) <= _LONGEST else Struct(form)
 
 
 def text(value: bytes) -> bytes:
-    """Return the one object for these bytes."""
     return _text(value) if len(value) <= _LONGEST else value
 
 

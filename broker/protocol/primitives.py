@@ -159,7 +159,6 @@ def unsigned_varint_bytes(value: int) -> bytes:
 
 
 def string_bytes(text: str) -> bytes:
-    """Return a string with a two-byte length."""
     data = text.encode()
     return INT16.pack(len(data)) + data
 
@@ -170,7 +169,6 @@ def nullable_string_bytes(text: str | None) -> bytes:
 
 
 def compact_string_bytes(text: str) -> bytes:
-    """Return a string with its length + 1 as a varint."""
     data = text.encode()
     return unsigned_varint_bytes(len(data) + 1) + data
 

@@ -50,7 +50,6 @@ class ReadAllowance:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the budget is used up."""
         return self.left_records <= 0 or self.left_bytes <= 0
 
 

@@ -39,7 +39,6 @@ class NumberedValue(NamedTuple):
     tail: bytes
 
     def with_numbers(self, first: int, second: int) -> bytes:
-        """Return the whole value."""
         return b"".join((self.head, INT64.pack(first), self.middle, INT64.pack(second), self.tail))
 
 

@@ -388,7 +388,6 @@ def _are_consecutive(data: Buffer, offset_at: int, size: int, run: tuple[int, in
 
 
 def _column(data: Buffer, place: int, size: int, count: int) -> bytes:
-    """Return the bytes at one place of each record of a run."""
     return bytes(data[place : place + (count - 1) * size + 1 : size]) if count else b""
 
 

@@ -91,7 +91,6 @@ class BatchBuilder:
         self.size_bytes = 0
 
     def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
-        """Add a record."""
         self.add_encoded(encode_record(self.count, key, value, headers), 1)
 
     def add_encoded(self, records: bytes, count: int) -> None:
@@ -144,7 +143,6 @@ def build_batch(
 
 
 def encode_record(offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bytes:
-    """Return a record of the same time as its batch."""
     delta = varint_bytes(offset_delta)
     key_head = varint_bytes(-1 if key is None else len(key))
     value_head = varint_bytes(-1 if value is None else len(value))

@@ -56,7 +56,6 @@ class MemorySink:
         self.size = 0
 
     def append(self, data: bytes) -> None:
-        """Add bytes at the end."""
         self.data += data
         self.size += len(data)
 

@@ -36,7 +36,6 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def commit_fields(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
-    """Return the topics field of an OffsetCommit request."""
     return [
         {
             "name": topic,

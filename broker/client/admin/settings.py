@@ -61,7 +61,6 @@ def describe(client: BlockingClient) -> list[Setting]:
 
 
 def this_broker(client: BlockingClient) -> Resource:
-    """Return the connected broker."""
     found = client.request(ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False}, _METADATA_VERSION)
     return Resource(BROKER, str(int(found.brokers[0].node_id)))
 

@@ -100,7 +100,6 @@ def alter(
 
 
 def partition_counts(client: BlockingClient, wanted: Iterable[str]) -> dict[str, int]:
-    """Return the number of partitions of each existing topic."""
     topics = [{"name": name} for name in wanted]
     return {
         str(topic.name): len(topic.partitions)

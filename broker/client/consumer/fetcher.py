@@ -178,7 +178,6 @@ class Fetcher:
             self._finish_at_end(partition)
 
     def forget(self) -> None:
-        """Stop reading all partitions."""
         for each in (self.positions, self.ends, self.finished):
             each.clear()
 

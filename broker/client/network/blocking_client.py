@@ -110,7 +110,6 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
         self._network.close()
 
     def restart(self) -> None:

@@ -154,7 +154,6 @@ class PlainTransport:
         self.is_connected = code == 0
 
     def fileno(self) -> int:
-        """Return the socket's descriptor."""
         return self._socket.fileno()
 
     def finish_connect(self) -> None:
@@ -191,7 +190,6 @@ class PlainTransport:
             raise AuthenticationFailed(f"TLS with {host!r} failed: {failure}") from failure
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
 
@@ -212,7 +210,6 @@ class TlsTransport:
         return self._plain.is_connected
 
     def fileno(self) -> int:
-        """Return the socket's descriptor."""
         return self._plain.fileno() if self._tls is None else self._tls.fileno()
 
     def finish_connect(self) -> None:
@@ -328,7 +325,6 @@ class Channel:
 
     @property
     def has_send(self) -> bool:
-        """Whether a request is not sent completely."""
         return self._send is not None
 
     @property
@@ -405,7 +401,6 @@ class Channel:
         return False
 
     def close(self) -> None:
-        """Close the socket and free its buffers."""
         self.ready = False
         self.transport.close()
         for send in (self._send, self._sasl_send):

@@ -68,7 +68,6 @@ class _NodeState:
 
     @property
     def setup_ends_ms(self) -> float:
-        """Deadline of the current connection attempt."""
         return self.last_attempt_ms + self.setup_timeout_ms
 
     def current_address(self, look_up: Resolve) -> Address:
@@ -167,7 +166,6 @@ class ClusterConnectionStates:
         node.state = ConnectionState.DISCONNECTED
 
     def authentication_failed(self, node_id: int, now_ms: float, error: AuthenticationFailed) -> None:
-        """Record that the broker rejected this client."""
         node = self._node(node_id)
         node.authentication_error = error
         node.state = ConnectionState.AUTHENTICATION_FAILED
@@ -182,7 +180,6 @@ class ClusterConnectionStates:
         self._connecting.discard(node_id)
 
     def ready(self, node_id: int) -> None:
-        """Record that requests can be sent."""
         node = self._node(node_id)
         node.state = ConnectionState.READY
         node.authentication_error = None
@@ -198,7 +195,6 @@ class ClusterConnectionStates:
             node.throttle_until_ms = until_ms
 
     def remove(self, node_id: int) -> None:
-        """Delete a broker's state."""
         self._nodes.pop(node_id, None)
         self._connecting.discard(node_id)
 
@@ -210,7 +206,6 @@ class ClusterConnectionStates:
         return time_left_ms(node.throttle_until_ms, now_ms) == 0
 
     def is_connecting(self, node_id: int) -> bool:
-        """Whether a connection is being established."""
         node = self._nodes.get(node_id)
         return node is not None and node.state is ConnectionState.CONNECTING
 
@@ -220,7 +215,6 @@ class ClusterConnectionStates:
         return node is not None and node.state in _PREPARING
 
     def is_connected(self, node_id: int) -> bool:
-        """Whether a connection is established."""
         node = self._nodes.get(node_id)
         return node is not None and node.state in _CONNECTED
 
@@ -230,7 +224,6 @@ class ClusterConnectionStates:
         return node is not None and node.state in _DISCONNECTED
 
     def authentication_error(self, node_id: int) -> AuthenticationFailed | None:
-        """Return the error of the last failed authentication."""
         node = self._nodes.get(node_id)
         return node.authentication_error if node is not None else None
 
@@ -244,7 +237,6 @@ class ClusterConnectionStates:
         return node.last_attempt_ms if node is not None else -math.inf
 
     def setup_timeout_ms(self, node_id: int) -> float:
-        """Return the timeout of the current attempt."""
         return self._node(node_id).setup_timeout_ms
 
     def nodes_with_setup_timeout(self, now_ms: float) -> list[int]:

@@ -85,7 +85,6 @@ class Metadata:
         self._is_closed = False
 
     def fetch(self) -> ClusterSnapshot:
-        """Return the current snapshot."""
         return self._snapshot
 
     @property
@@ -100,12 +99,10 @@ class Metadata:
 
     @property
     def update_requested(self) -> bool:
-        """Whether an update is requested."""
         return self._need_full_update or self._need_partial_update
 
     @property
     def is_closed(self) -> bool:
-        """Whether updates have ended."""
         return self._is_closed
 
     def bootstrap(self, servers: Iterable[HostAndPort]) -> None:
@@ -167,7 +164,6 @@ class Metadata:
             return MetadataRequestAndVersion(build or self.request_for_all(), self._request_version, is_partial)
 
     def request_for_all(self) -> Build:
-        """Return a request for all topics of this client."""
         return metadata_request(())
 
     def request_for_new_topics(self) -> Build | None:
@@ -175,7 +171,6 @@ class Metadata:
         return None
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: float) -> bool:
-        """Whether the topic is still used by this client."""
         del topic, is_internal, now_ms
         return True
 
@@ -208,7 +203,6 @@ class Metadata:
         self._lock.notify_all()
 
     def failed_update(self, now_ms: float) -> None:
-        """Record a failed request."""
         with self._lock:
             self._last_refresh_ms = now_ms
             self._attempts += 1
@@ -370,13 +364,11 @@ class ProducerMetadata(Metadata):
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics in use."""
         with self._lock:
             return frozenset(self._topics)
 
     @property
     def new_topics(self) -> frozenset[str]:
-        """Topics that no response included yet."""
         with self._lock:
             return frozenset(self._new_topics)
 
@@ -403,11 +395,9 @@ class ProducerMetadata(Metadata):
                 self._lock.wait(min(left_ms / 1000, threading.TIMEOUT_MAX))
 
     def request_for_all(self) -> Build:
-        """Return a request for all topics in use."""
         return metadata_request(self._topics)
 
     def request_for_new_topics(self) -> Build:
-        """Return a request for the new topics."""
         return metadata_request(self._new_topics)
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: float) -> bool:

@@ -220,7 +220,6 @@ class NetworkClient:
         self.wakeup()
 
     def close(self) -> None:
-        """Close all connections permanently."""
         self._is_active = False
         if not self._is_closed:
             self._is_closed = True
@@ -241,7 +240,6 @@ class NetworkClient:
         )
 
     def initiate_connect(self, node: Node, now_ms: float) -> None:
-        """Start to connect."""
         config = self._config
         try:
             address = self._states.connecting(node.id, now_ms, node.host)
@@ -439,7 +437,6 @@ class MetadataUpdater:
         self._asking_since_ms: float | None = None
 
     def nodes(self) -> Iterable[Node]:
-        """Return the known brokers."""
         return self._metadata.fetch().nodes.values()
 
     def is_update_due(self, now_ms: float) -> bool:
@@ -485,7 +482,6 @@ class MetadataUpdater:
         self._metadata.request_update()
 
     def handle_failure(self, now_ms: float, error: KafkaError | None) -> None:
-        """Record a failed request."""
         if error is not None:
             self._metadata.fatal_error(error)
         self._metadata.failed_update(now_ms)

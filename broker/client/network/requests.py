@@ -87,12 +87,10 @@ class ClientResponse:
 
     @property
     def node_id(self) -> int:
-        """The broker's id."""
         return self.request.node_id
 
     @property
     def was_received(self) -> bool:
-        """Whether a response body was received."""
         return not self.disconnected and self.version_mismatch is None
 
     @property
@@ -187,7 +185,6 @@ class InFlightRequest:
 
     @property
     def expires_ms(self) -> float:
-        """Deadline of the response."""
         return self.sent_ms + self.throttle_ms + self.request.timeout_ms
 
 
@@ -199,7 +196,6 @@ class InFlightRequests:
         self._requests: dict[int, deque[InFlightRequest]] = {}
 
     def add(self, request: InFlightRequest) -> None:
-        """Add a request that is being sent."""
         self._requests.setdefault(request.request.node_id, deque()).appendleft(request)
 
     def oldest(self, node_id: int) -> InFlightRequest:
@@ -224,13 +220,11 @@ class InFlightRequests:
         return not queue or (queue[0].send.completed and len(queue) < self._max)
 
     def count(self, node_id: int) -> int:
-        """Return the number of a broker's requests in flight."""
         queue = self._requests.get(node_id)
         return len(queue) if queue is not None else 0
 
     @property
     def total(self) -> int:
-        """Number of requests in flight."""
         return sum(map(len, self._requests.values()))
 
     def clear(self, node_id: int) -> list[InFlightRequest]:
@@ -238,7 +232,6 @@ class InFlightRequests:
         return list(reversed(self._requests.pop(node_id, ())))
 
     def nodes_with_timed_out_requests(self, now_ms: float) -> list[int]:
-        """Return the brokers with an expired request."""
         return [
             node_id for node_id, queue in self._requests.items() if any(request.is_expired(now_ms) for request in queue)
         ]
@@ -342,7 +335,6 @@ class ApiVersions:
         self._features: tuple[int, Mapping[str, int]] = (-1, {})
 
     def update(self, node_id: int, versions: NodeApiVersions) -> None:
-        """Store a broker's API versions."""
         self._nodes[node_id] = versions
         if versions.finalized_features_epoch > self._features[0]:
             self._features = versions.finalized_features_epoch, versions.finalized_features
@@ -377,7 +369,6 @@ def decode_api_versions(sent_version: int, buffer: Buffer, offset: int, end: int
 
 
 def node_api_versions(response: Any) -> NodeApiVersions:
-    """Convert an ApiVersions response."""
     features: Sequence[Any] = response.finalized_features
     return NodeApiVersions(
         ranges={int(each.api_key): (int(each.min_version), int(each.max_version)) for each in response.api_keys},

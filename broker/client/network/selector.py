@@ -47,14 +47,12 @@ class NodeTraffic:
         self.requests = self.responses = self.bytes_sent = self.bytes_received = self.largest_request_bytes = 0
 
     def sent(self, size_bytes: int) -> None:
-        """Count a completely sent request."""
         self.requests += 1
         self.bytes_sent += size_bytes
         if size_bytes > self.largest_request_bytes:
             self.largest_request_bytes = size_bytes
 
     def received(self, size_bytes: int, responses: int) -> None:
-        """Count the bytes of a read and the responses completed by it."""
         self.bytes_received += size_bytes
         self.responses += responses
 
@@ -186,7 +184,6 @@ class Selector:
         self._failed_sends.pop(node_id, None)
 
     def close(self) -> None:
-        """Close all connections."""
         for channel in list(self._channels.values()):
             self._close(channel)
         with self._wake_lock:

@@ -68,7 +68,6 @@ class ClusterSnapshot:
 
     @cached_property
     def topic_names(self) -> Mapping[UUID, str]:
-        """Topic names by topic id."""
         return {topic_id: topic for topic, topic_id in self.topic_ids.items()}
 
     @cached_property
@@ -95,7 +94,6 @@ class ClusterSnapshot:
 
     @property
     def topics(self) -> Iterable[str]:
-        """Topics with known partitions."""
         return self._by_topic.keys()
 
     def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
@@ -108,11 +106,9 @@ class ClusterSnapshot:
         return len(partitions) if partitions is not None else None
 
     def available_partitions(self, topic: str) -> tuple[PartitionMetadata, ...]:
-        """Return a topic's partitions that have a leader."""
         return self._available.get(topic, ())
 
     def partitions_of_node(self, node_id: int) -> tuple[PartitionMetadata, ...]:
-        """Return the partitions that a broker leads."""
         return self._by_leader.get(node_id, ())
 
     def partition(self, topic: str, partition: int) -> PartitionMetadata | None:
@@ -162,12 +158,10 @@ def metadata_fields(topics: Iterable[str] | None, *, allow_auto_topic_creation: 
 
 
 def metadata_request(topics: Iterable[str]) -> Build:
-    """Return a Metadata request for these topics."""
     return codec_request(ApiKey.METADATA, metadata_fields(topics, allow_auto_topic_creation=True))
 
 
 def metadata_response(response: Any, version: int) -> MetadataResponse:
-    """Convert a compiled message."""
     controller_id = response.controller_id
     return MetadataResponse(
         nodes={

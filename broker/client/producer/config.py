@@ -279,7 +279,6 @@ def _value(key: Key, value: object) -> object:
 
 
 def _whole(values: Mapping[str, Any], name: str) -> int:
-    """Return a setting's number."""
     key = KEYS[name]
     return int(values.get(key.attribute, key.default))
 

@@ -120,16 +120,13 @@ class FailedFuture(RecordFuture):
         return cls((error, RecordMetadata(topic, -1 if partition is None else partition, -1, -1, -1, -1)))
 
     def done(self) -> bool:
-        """Return True."""
         return True
 
     def result(self, timeout: float | None = None) -> RecordMetadata:  # noqa: ARG002 - there is nothing to wait for
-        """Raise the error."""
         error: KafkaError = self[0]
         raise error
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:  # noqa: ARG002
-        """Return the error."""
         error: KafkaError = self[0]
         return error
 
@@ -182,7 +179,6 @@ class ProduceResult:
 
     @property
     def failed(self) -> bool:
-        """Whether it was completed with an error."""
         return self._outcome is not None and self._outcome.error is not None
 
     def done(
@@ -196,7 +192,6 @@ class ProduceResult:
         return self._complete(Outcome(base_offset, append_time_ms, error, record_errors or {}))
 
     def complete_exceptionally(self, error: KafkaError, record_errors: dict[int, KafkaError] | None = None) -> bool:
-        """Fail all records."""
         return self.done(NO_OFFSET, NO_TIMESTAMP, error, record_errors)
 
     def abort(self, error: KafkaError) -> bool:

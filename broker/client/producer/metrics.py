@@ -79,7 +79,6 @@ class ProducerMetrics:
         self._record_bytes = Average()
 
     def record_sent(self, batches: Sequence[ProducerBatch]) -> None:
-        """Record a Produce request with these batches."""
         records, topic, of_topic = 0, "", TopicCounts()
         for batch in batches:
             if batch.topic_partition.topic != topic:
@@ -96,7 +95,6 @@ class ProducerMetrics:
         self._records_per_request.add(records)
 
     def record_latency(self, node_id: int, latency_ms: float) -> None:
-        """Record the latency of a response."""
         self._latency_ms.add(latency_ms)
         average = self._node_latency_ms.get(node_id)
         if average is None:
@@ -104,15 +102,12 @@ class ProducerMetrics:
         average.add(latency_ms)
 
     def record_throttle(self, throttle_ms: float) -> None:
-        """Record the throttle time of a response."""
         self._throttle_ms.add(throttle_ms)
 
     def record_retries(self, topic: str, records: int) -> None:
-        """Record records that are retried."""
         self._topic(topic).retries += records
 
     def record_errors(self, topic: str, records: int) -> None:
-        """Record records that failed."""
         self._topic(topic).errors += records
 
     def record_split(self) -> None:
@@ -126,7 +121,6 @@ class ProducerMetrics:
         return counts
 
     def read(self) -> dict[str, float]:
-        """Return the metrics of the group producer-metrics."""
         seconds, pool, selector, counts = self._seconds(), self._pool, self._selector, self._selector.counts
         topics, traffic = list(self._topics.values()), list(selector.traffic.values())
         found = _totals_and_rates(

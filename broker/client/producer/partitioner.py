@@ -60,7 +60,6 @@ class BuiltInPartitioner:
         self._partitions: Sequence[int] = ()
 
     def current(self, cluster: ClusterSnapshot) -> int:
-        """Return the partition for the next record."""
         if self.partition is None:
             self.partition = self._next(cluster)
         return self.partition

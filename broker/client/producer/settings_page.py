@@ -25,7 +25,6 @@ with a token in a file. [Security](security.md) has examples.
 
 
 def describe_markdown() -> str:
-    """Return the text of the page."""
     return "\n".join(
         [
             _INTRODUCTION,

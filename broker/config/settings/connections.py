@@ -91,7 +91,6 @@ def per_ip_complaint(config: ConnectionSettings) -> str | None:
 
 
 def inter_broker_complaint(config: ConnectionSettings, listeners: Sequence[str]) -> str | None:
-    """Return an error if the inter-broker listener is not one of the listeners."""
     name = config.inter_broker_listener_name
     return f"unknown listener {name}; known: {', '.join(listeners)}" if name and name.upper() not in listeners else None
 

@@ -152,12 +152,10 @@ class OfListeners(Protocol):
 
 
 def has_sasl(listener: Listener) -> bool:
-    """Return whether clients of a listener authenticate by SASL."""
     return listener.protocol.startswith("SASL_")
 
 
 def mechanisms_of(config: OfListeners, listener: Listener) -> list[str]:
-    """Return the supported mechanisms of a listener."""
     wanted = config.of_listener(listener.name, "sasl.enabled.mechanisms")
     return [each for each in dict.fromkeys(wanted if isinstance(wanted, tuple) else ()) if each in SERVED]
 

@@ -112,7 +112,6 @@ class StatusSettings:
 
     @property
     def shows_records(self) -> bool:
-        """Whether the page shows records."""
         enabled = self.status_records_enable
         return is_loopback(self.status_host) if enabled is None else enabled
 

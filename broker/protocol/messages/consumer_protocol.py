@@ -47,7 +47,6 @@ def decode_assignment(data: bytes) -> Partitions:
 
 
 def encode_assignment(version: int, partitions: Mapping[str, Collection[int]]) -> bytes:
-    """Return the bytes of an assignment."""
     topics = [{"topic": name, "partitions": sorted(indexes)} for name, indexes in sorted(partitions.items())]
     write = writer("ConsumerProtocolAssignment", min(version, _NEWEST))
     return INT16.pack(version) + write({"assigned_partitions": topics})

@@ -156,12 +156,10 @@ class _ReaderSource:
             self._tagged_reader(*self._tagged.pop())
 
     def compiled(self) -> Read:
-        """Return the function."""
         read: Read = self.source.compile(f"read {self._name}")["read"]
         return read
 
     def _structure(self, structure: StructureDefinition, target: str) -> None:
-        """Read a structure into a variable."""
         source = self.source
         source.add(f"{target} = new({source.refer('Class', structure.value_class)})")
         tagged = []
@@ -293,7 +291,6 @@ class _ReaderSource:
         return self._unpack()
 
     def _flush(self) -> None:
-        """Read the fields that wait."""
         if self._run:
             self.source.add(f"offset += {self._unpack()}")
 

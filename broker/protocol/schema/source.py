@@ -35,7 +35,6 @@ class Source:
         self._numbers = 0
 
     def add(self, line: str) -> None:
-        """Append a line."""
         self._lines.append(" " * self._depth + line)
 
     @contextmanager
@@ -47,7 +46,6 @@ class Source:
         self._depth -= 1
 
     def name(self, prefix: str) -> str:
-        """Return a new name."""
         self._numbers += 1
         return f"{prefix}{self._numbers}"
 
@@ -58,7 +56,6 @@ class Source:
         return name
 
     def constant(self, value: Any) -> str:
-        """Return an expression for a default."""
         if value is None or isinstance(value, (bool, int, float, str, bytes)) or value == ():
             return repr(value)
         return self.refer("default", value)

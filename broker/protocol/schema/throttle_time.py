@@ -56,7 +56,6 @@ def with_throttle_time(api_key: int, version: int, wire: bytes, throttle_ms: int
 
 
 def throttle_time(throttle_ms: int) -> bytes:
-    """Return an encoded throttle time."""
     return _INT32.pack(throttle_ms)
 
 

@@ -79,7 +79,6 @@ class _WriterSource:
         self._parts = "parts"
 
     def of_structure(self, structure: StructureDefinition) -> Write:
-        """Return the function that writes a structure."""
         with self._function():
             self._structure(structure, "message")
         return self._compiled()
@@ -106,7 +105,6 @@ class _WriterSource:
         return write
 
     def _structure(self, structure: StructureDefinition, value: str) -> None:
-        """Write the structure in a variable."""
         name = self.source.refer("Class", structure.value_class)
         self.source.add(f"if {value}.__class__ is not {name}: {value} = made({name}, {value})")
         present = [each for each in structure.fields if self._version in each.versions]

@@ -43,12 +43,10 @@ class BufferPool:
 
     @property
     def available_bytes(self) -> int:
-        """Unallocated bytes."""
         return self._available_bytes
 
     @property
     def queued(self) -> int:
-        """Number of waiting threads."""
         return len(self._waiters)
 
     def allocate(self, size_bytes: int, max_block_ms: float) -> None:

@@ -215,7 +215,6 @@ class ProducerBatch(ProduceResult):
             pieces.clear()
 
     def close_for_appends(self) -> None:
-        """Reject further appends."""
         self.limit_bytes = 0
 
     @property
@@ -232,7 +231,6 @@ class ProducerBatch(ProduceResult):
 
     @property
     def has_sequence(self) -> bool:
-        """Whether a sequence was assigned."""
         return self.base_sequence != NO_SEQUENCE
 
     @property
@@ -251,7 +249,6 @@ class ProducerBatch(ProduceResult):
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
     ) -> None:
-        """Set the producer and the batch's sequence."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         self.is_transactional = is_transactional
 
@@ -261,7 +258,6 @@ class ProducerBatch(ProduceResult):
 
     @property
     def sequence_has_been_reset(self) -> bool:
-        """Whether it was renumbered after its last send."""
         written = self._wire_producer
         return written is not None and written != (self.producer_id, self.producer_epoch, self.base_sequence)
 
@@ -292,11 +288,9 @@ class ProducerBatch(ProduceResult):
 
     @property
     def records(self) -> memoryview:
-        """The batch's wire bytes."""
         return self.close()
 
     def drained(self, now_ms: float) -> None:
-        """Record that the batch is added to a request."""
         self.drained_ms = max(self.drained_ms, now_ms)
 
     def reenqueued(self, now_ms: float, backoff_ms: float) -> None:

@@ -61,7 +61,6 @@ def _kept(first: int, value_bytes: int, room_bytes: int) -> tuple[bytes, ...]:
 
 
 def _records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_bytes: int) -> Iterator[bytes]:
-    """Yield the result lazily."""
     delta, tail = varint_bytes(timestamp_delta_ms), NO_KEY + varint_bytes(value_bytes)
     fixed = len(ATTRIBUTES) + len(delta) + len(tail) + value_bytes + len(NO_HEADERS)
     parts = []
@@ -78,7 +77,6 @@ def _records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_b
 
 
 def headers_bytes(headers: Headers) -> bytes:
-    """Encode headers with their count."""
     if not headers:
         return NO_HEADERS
     pieces = [varint_bytes(len(headers))]

@@ -143,7 +143,6 @@ class ProduceResponses:
         self._next_expiry_ms = -math.inf
 
     def sent(self, batches: Iterable[ProducerBatch]) -> None:
-        """Record batches that are about to be sent."""
         for batch in batches:
             self._in_flight.setdefault(batch.topic_partition, []).append(batch)
 

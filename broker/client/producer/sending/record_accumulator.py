@@ -201,11 +201,9 @@ class RecordAccumulator:
                 self._flushes -= 1
 
     def has_incomplete(self) -> bool:
-        """Whether a batch is queued or in flight."""
         return bool(self._incomplete)
 
     def has_undrained(self) -> bool:
-        """Whether a batch is queued."""
         with self.lock:
             return any(queue for queues in self._queues.by_topic.values() for queue in queues.batches.values())
 
@@ -302,7 +300,6 @@ class RecordAccumulator:
         return expired
 
     def maybe_update_next_batch_expiry_time(self, batch: ProducerBatch) -> None:
-        """Update the next expiry time with a batch's."""
         self._next_expiry_ms = min(self._next_expiry_ms, batch.created_ms + self._config.delivery_timeout_ms)
 
     def reset_next_batch_expiry_time(self) -> None:
@@ -326,5 +323,4 @@ class RecordAccumulator:
         self._drain.muted.add(partition)
 
     def unmute_partition(self, partition: TopicPartition) -> None:
-        """Resume draining a partition."""
         self._drain.muted.discard(partition)

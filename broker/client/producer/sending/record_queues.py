@@ -45,7 +45,6 @@ class TopicQueues:
         self._open_batch: ProducerBatch | None = None
 
     def queue(self, partition: int) -> deque[ProducerBatch]:
-        """Return a partition's queue."""
         found = self.batches.get(partition)
         if found is None:
             found = self.batches[partition] = deque()
@@ -59,7 +58,6 @@ class TopicQueues:
         return partition
 
     def count(self, partition: int, appended_bytes: int, cluster: ClusterSnapshot) -> None:
-        """Count bytes appended to the sticky partition."""
         self.partitioner.add_bytes(appended_bytes, cluster, may_switch=self._is_last_full(partition))
 
     def is_open(self, batch: ProducerBatch) -> bool:
@@ -86,7 +84,6 @@ class TopicQueues:
         return appended_bytes > 0
 
     def close(self, batch: ProducerBatch) -> None:
-        """Reject further appends to a batch."""
         if batch is self._open_batch:
             self.close_lane()
         batch.close_for_appends()
@@ -119,7 +116,6 @@ class QueuesByTopic:
         self._draw = draw
 
     def of(self, topic: str) -> TopicQueues:
-        """Return a topic's queues."""
         found = self.by_topic.get(topic)
         if found is None:
             partitioner = BuiltInPartitioner(topic, self._sticky_batch_bytes, self._draw)
@@ -127,7 +123,6 @@ class QueuesByTopic:
         return found
 
     def queue(self, partition: TopicPartition) -> deque[ProducerBatch]:
-        """Return a partition's queue."""
         return self.of(partition.topic).queue(partition.partition)
 
     def remove(self, batch: ProducerBatch) -> None:
@@ -138,7 +133,6 @@ class QueuesByTopic:
             queue.remove(batch)
 
     def close_lanes(self) -> None:
-        """Close the fast paths of all topics."""
         for queues in self.by_topic.values():
             queues.close_lane()
 

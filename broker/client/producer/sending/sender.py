@@ -37,7 +37,7 @@ from rotunda.broker.client.producer.sending.produce import (
 )
 from rotunda.broker.client.producer.sending.record_accumulator import RecordAccumulator
 from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
-from rotunda.broker.client.producer.transactions.transactional_request import CoordinatorType, TransactionalRequest
+from rotunda.broker.client.producer.transactions.transaction_requests import CoordinatorType, TransactionalRequest
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -82,11 +82,9 @@ class Sender:
 
     @property
     def is_running(self) -> bool:
-        """Whether close was not requested."""
         return self._running
 
     def wakeup(self) -> None:
-        """Wake the sender."""
         self._client.wakeup()
 
     def initiate_close(self) -> None:
@@ -152,7 +150,6 @@ class Sender:
         return True
 
     def run_once(self) -> None:
-        """Run one iteration."""
         if self._transactions is not None and self._run_transactions(self._transactions):
             return
         now_ms = self._now_ms()
@@ -183,7 +180,7 @@ class Sender:
         return self._maybe_send_and_poll_transactional_request(transactions)
 
     def _maybe_send_and_poll_transactional_request(self, transactions: TransactionManager) -> bool:
-        if transactions.has_in_flight_request:
+        if transactions.in_flight is not None:
             self._poll(self._config.retry_backoff_ms, self._now_ms())
             return True
         if transactions.has_abortable_error and transactions.last_error is not None:

@@ -8,12 +8,12 @@ in flight from 0 (KIP-360); a transactional one aborts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from rotunda.broker.client.errors import (
     ClusterAuthorizationFailed,
-    IllegalState,
     InvalidProducerIdMapping,
     InvalidTxnState,
     KafkaError,
@@ -85,7 +85,6 @@ class PartitionEntry:
         """Sent, or waiting for a retry, in the order of their sequences."""
 
     def add_in_flight(self, batch: ProducerBatch) -> None:
-        """Add a batch with an assigned sequence."""
         self.in_flight.append(batch)
         if len(self.in_flight) > 1:
             self.in_flight.sort(key=self._order)
@@ -126,39 +125,6 @@ class PartitionEntry:
         return batch.producer_id, batch.producer_epoch, (batch.base_sequence - self.next_sequence) & _MASK
 
 
-class TransactionPartitions:
-    """The entries of all partitions."""
-
-    def __init__(self) -> None:
-        self._entries: dict[TopicPartition, PartitionEntry] = {}
-
-    def get(self, partition: TopicPartition) -> PartitionEntry | None:
-        """Return a partition's entry, or None."""
-        return self._entries.get(partition)
-
-    def get_or_create(self, partition: TopicPartition) -> PartitionEntry:
-        """Return a partition's entry."""
-        entry = self._entries.get(partition)
-        if entry is None:
-            entry = self._entries[partition] = PartitionEntry()
-        return entry
-
-    def known(self, partition: TopicPartition) -> PartitionEntry:
-        """Return a partition's entry. Raises IllegalState if there is none."""
-        entry = self._entries.get(partition)
-        if entry is None:
-            raise IllegalState(f"{partition} has no sequences")
-        return entry
-
-    def remove(self, partition: TopicPartition) -> None:
-        """Remove a partition."""
-        self._entries.pop(partition, None)
-
-    def reset(self) -> None:
-        """Remove all partitions."""
-        self._entries.clear()
-
-
 class BatchSequences(ProducerState):
     """A producer's state and the sequences of its batches."""
 
@@ -170,26 +136,22 @@ class BatchSequences(ProducerState):
         """Whether the cluster supports transaction protocol 2 (KIP-890): each EndTxn returns the next epoch."""
         self.coordinator_bumps_epochs = False
         """Whether InitProducerId can request the next epoch (KIP-360: version 3)."""
-        self._partitions = TransactionPartitions()
+        self._partitions: defaultdict[TopicPartition, PartitionEntry] = defaultdict(PartitionEntry)
         self._unresolved: dict[TopicPartition, int] = {}
         """The sequence after the last batch that expired after it was sent."""
         self._to_renumber: set[TopicPartition] = set()
 
     def sequence_number(self, partition: TopicPartition) -> int:
-        """Return the sequence of the partition's next record."""
-        return self._partitions.get_or_create(partition).next_sequence
+        return self._partitions[partition].next_sequence
 
     def increment_sequence_number(self, partition: TopicPartition, records: int) -> None:
-        """Advance the next sequence by the records of a numbered batch."""
-        entry = self._partitions.known(partition)
+        entry = self._partitions[partition]
         entry.next_sequence = sequence_after(entry.next_sequence, records)
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
-        """Add a numbered batch that is about to be sent. Raises IllegalState if it has no sequence."""
-        self._partitions.known(batch.topic_partition).add_in_flight(batch)
+        self._partitions[batch.topic_partition].add_in_flight(batch)
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
-        """Remove a batch that will not be retried."""
         entry = self._partitions.get(batch.topic_partition)
         if entry is not None:
             entry.remove_in_flight(batch)
@@ -206,11 +168,11 @@ class BatchSequences(ProducerState):
 
     def has_stale_producer_id_and_epoch(self, partition: TopicPartition) -> bool:
         """Return whether the partition's sequences belong to an earlier producer id or epoch."""
-        return self._partitions.get_or_create(partition).producer_id_and_epoch != self.producer_id_and_epoch
+        return self._partitions[partition].producer_id_and_epoch != self.producer_id_and_epoch
 
     def has_acknowledged_batches(self, partition: TopicPartition) -> bool:
         """Return whether the broker acknowledged a batch of the partition with the current producer id and epoch."""
-        return self._partitions.get_or_create(partition).last_acked_sequence != NO_SEQUENCE
+        return self._partitions[partition].last_acked_sequence != NO_SEQUENCE
 
     def is_sending_again(self, partition: TopicPartition) -> bool:
         """Return whether a failed batch of the partition is being retried."""
@@ -221,7 +183,7 @@ class BatchSequences(ProducerState):
         """Restart at 0 with the current epoch once no batch of an earlier epoch is in flight."""
         if self.has_fatal_error:
             return
-        entry = self._partitions.get_or_create(partition)
+        entry = self._partitions[partition]
         if not entry.in_flight and entry.producer_id_and_epoch != self.producer_id_and_epoch:
             entry.start_at_beginning(self.producer_id_and_epoch)
 
@@ -230,7 +192,6 @@ class BatchSequences(ProducerState):
         return partition in self._unresolved
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
-        """Record that a sent batch expired."""
         following = sequence_after(batch.base_sequence, batch.record_count)
         earlier = self._unresolved.get(batch.topic_partition)
         if earlier is None or is_behind(following, earlier):
@@ -240,7 +201,7 @@ class BatchSequences(ProducerState):
         """Resolve partitions that have no batches in flight any more after one expired."""
         for partition in [each for each in self._unresolved if not self.has_in_flight_batches(each)]:
             del self._unresolved[partition]
-            entry = self._partitions.get_or_create(partition)
+            entry = self._partitions[partition]
             if entry.is_next(entry.next_sequence):
                 continue  # a later batch was accepted, so the broker had the expired one
             if not self.is_transactional:
@@ -252,11 +213,10 @@ class BatchSequences(ProducerState):
             )
 
     def handle_completed_batch(self, batch: ProducerBatch, response: Outcome) -> None:
-        """Record that the broker appended a batch."""
         partition = batch.topic_partition
         entry = self._partitions.get(partition)
         if entry is None and response.base_offset != NO_OFFSET and not self.is_transactional:
-            entry = self._partitions.get_or_create(partition)
+            entry = self._partitions[partition]
         if entry is None:
             return
         entry.acknowledge(sequence_after(batch.base_sequence, batch.record_count - 1))
@@ -279,7 +239,7 @@ class BatchSequences(ProducerState):
         partition = batch.topic_partition
         if isinstance(error, UnknownProducerId):
             # The broker accepts sequence 0 from an unknown producer. All batches in flight fail with this error.
-            self._partitions.remove(partition)
+            self._partitions.pop(partition, None)
             self._unresolved.pop(partition, None)
         elif not self.is_transactional:
             if adjust_sequences or isinstance(error, OutOfOrderSequence):
@@ -352,12 +312,12 @@ class BatchSequences(ProducerState):
         if last_acked_offset >= response.log_start_offset:
             return False
         # Retention deleted all of this producer's records and its state with them: no data is lost.
-        self._partitions.known(partition).start_at_beginning(self.producer_id_and_epoch)
+        self._partitions[partition].start_at_beginning(self.producer_id_and_epoch)
         return True
 
     def _can_retry_out_of_order(self, batch: ProducerBatch) -> bool:
         partition = batch.topic_partition
-        entry = self._partitions.get_or_create(partition)
+        entry = self._partitions[partition]
         unresolved = self._unresolved.get(partition)
         if unresolved is None and (batch.sequence_has_been_reset or not entry.is_next(batch.base_sequence)):
             return True  # an earlier batch must be retried first
@@ -387,11 +347,11 @@ class BatchSequences(ProducerState):
     def renumber(self) -> None:
         """Renumber the batches in flight of the requested partitions, from 0 with the current epoch."""
         for partition in self._to_renumber:
-            self._partitions.get_or_create(partition).start_at_beginning(self.producer_id_and_epoch)
+            self._partitions[partition].start_at_beginning(self.producer_id_and_epoch)
             self._unresolved.pop(partition, None)
         self._to_renumber.clear()
 
     def reset_sequence_numbers(self) -> None:
         """Clear all sequences: a transactional producer starts a new epoch."""
-        self._partitions.reset()
+        self._partitions.clear()
         self._unresolved.clear()

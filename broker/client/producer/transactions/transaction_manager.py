@@ -16,9 +16,12 @@ from rotunda.broker.client.network.requests import ApiVersions
 from rotunda.broker.client.producer.transactions.transaction_requests import (
     AddOffsets,
     AddPartitions,
+    CoordinatorType,
     EndTxn,
     FindCoordinator,
     InitProducerId,
+    TransactionalRequest,
+    TransactionContext,
     TxnOffsetCommit,
 )
 from rotunda.broker.client.producer.transactions.transaction_state import (
@@ -27,11 +30,6 @@ from rotunda.broker.client.producer.transactions.transaction_state import (
     OffsetAndMetadata,
     State,
     TransactionalRequestResult,
-)
-from rotunda.broker.client.producer.transactions.transactional_request import (
-    CoordinatorType,
-    TransactionalRequest,
-    TransactionContext,
 )
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -163,11 +161,9 @@ class TransactionManager(TransactionContext):
         with self.lock:
             self.check_send()
             if self.transaction_v2:
-                self._partitions.get_or_create(partition)
                 self.partitions_in_transaction.add(partition)
                 self.transaction_started = True
             elif partition not in self.partitions_in_transaction and partition not in self.pending_partitions:
-                self._partitions.get_or_create(partition)
                 self.new_partitions.add(partition)
 
     # Called by the I/O thread.
@@ -205,13 +201,7 @@ class TransactionManager(TransactionContext):
                 return self._pop()
             return request
 
-    def retry(self, request: TransactionalRequest) -> None:
-        """Retry a request."""
-        with self.lock:
-            request.reenqueue()
-
     def lookup_coordinator(self, kind: CoordinatorType, key: str) -> None:
-        """Discard a coordinator and look it up again."""
         with self.lock:
             self.coordinators.pop(kind, None)
             self.enqueue(FindCoordinator(self, kind, key))
@@ -224,7 +214,6 @@ class TransactionManager(TransactionContext):
         self.coordinator_bumps_epochs = served is not None and served[1] >= _FIRST_WITH_EPOCH_BUMP
 
     def fail_pending_requests(self, error: KafkaError) -> None:
-        """Fail the queued requests and the transaction."""
         with self.lock:
             for _, _, request in sorted(self._queue):
                 request.abortable(error)

@@ -1,14 +1,20 @@
-"""The transactional requests, from FindCoordinator and InitProducerId to EndTxn.
+"""The transactional requests, from FindCoordinator and InitProducerId to EndTxn, and the state that they share.
 
-AddPartitionsToTxn and AddOffsetsToTxn belong to transaction protocol 1; with protocol 2 (KIP-890) Produce and
-TxnOffsetCommit add their own partitions, and EndTxn returns the next epoch. Older request versions signal protocol 1 to
-the broker.
+The I/O thread sends one at a time and passes it the response. Errors have Kafka's three kinds: retry, abort the
+transaction, close the producer. The queue has Kafka's order: coordinator lookup, producer id, additions to the
+transaction, its end. AddPartitionsToTxn and AddOffsetsToTxn belong to transaction protocol 1; with protocol 2 (KIP-890)
+Produce and TxnOffsetCommit add their own partitions, and EndTxn returns the next epoch. Older request versions signal
+protocol 1 to the broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum, IntEnum
+from itertools import count
+from typing import Any, ClassVar, Final
 
 from rotunda.broker.client.errors import (
     CommitFailed,
@@ -18,7 +24,9 @@ from rotunda.broker.client.errors import (
     TopicAuthorizationFailed,
     error_of,
 )
+from rotunda.broker.client.network.requests import ApiVersions, Buffer, ClientResponse, codec_request
 from rotunda.broker.client.network.snapshot import Node
+from rotunda.broker.client.producer.transactions.batch_sequences import BatchSequences
 from rotunda.broker.client.producer.transactions.transaction_state import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -26,30 +34,225 @@ from rotunda.broker.client.producer.transactions.transaction_state import (
     State,
     TransactionalRequestResult,
 )
-from rotunda.broker.client.producer.transactions.transactional_request import (
-    FENCED,
-    CoordinatorType,
-    Priority,
-    TransactionalRequest,
-    TransactionContext,
-)
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 
+FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+"""Older coordinators return the first instead of the second."""
+_COORDINATOR_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_FATAL: Final = frozenset(
+    {
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+_ABORTABLE: Final = frozenset({ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.GROUP_AUTHORIZATION_FAILED})
+_TRANSACTION_FEATURE: Final = "transaction.version"
+_NO_CORRELATION_ID: Final = -1
+
+
+class Priority(IntEnum):
+    """Order of the requests in the queue."""
+
+    FIND_COORDINATOR = 0
+    INIT_PRODUCER_ID = 1
+    ADD_PARTITIONS_OR_OFFSETS = 2
+    END_TXN = 3
+
+
+class CoordinatorType(Enum):
+    """The kind of coordinator: Kafka's numbers in FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class TransactionContext(BatchSequences, ABC):
+    """The transaction, as used by its requests, and the request queue."""
+
+    def __init__(
+        self,
+        transactional_id: str | None,
+        transaction_timeout_ms: int,
+        retry_backoff_ms: float,
+        api_versions: ApiVersions,
+    ) -> None:
+        super().__init__(transactional_id)
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self.retry_backoff_ms = retry_backoff_ms
+        self.api_versions = api_versions
+        self.coordinators: dict[CoordinatorType, Node] = {}
+        self.transaction_started = False
+        """Whether the transaction may exist at the coordinator, and has to be ended there."""
+        self.in_flight: TransactionalRequest | None = None
+        """The request that waits for its response, under `in_flight_correlation_id`."""
+        self.in_flight_correlation_id = _NO_CORRELATION_ID
+        self.new_partitions: set[TopicPartition] = set()
+        """With records, and in no request yet (protocol 1)."""
+        self.pending_partitions: set[TopicPartition] = set()
+        """In a request without a response yet (protocol 1)."""
+        self.partitions_in_transaction: set[TopicPartition] = set()
+        self._queue: list[tuple[Priority, int, TransactionalRequest]] = []
+        self._arrivals = count()
+        self._features_epoch = -1
+
+    @abstractmethod
+    def lookup_coordinator(self, kind: CoordinatorType, key: str) -> None:
+        """Discard a coordinator and look it up again."""
+
+    def enqueue(self, request: TransactionalRequest) -> None:
+        """Queue a request; it fails at once if the producer has a fatal error."""
+        if self.has_fatal_error and self.last_error is not None:
+            request.result.fail(self.last_error)
+            return
+        heapq.heappush(self._queue, (request.priority, next(self._arrivals), request))
+
+    @property
+    def has_pending_requests(self) -> bool:
+        return bool(self._queue)
+
+    def set_in_flight(self, request: TransactionalRequest, correlation_id: int) -> None:
+        request.was_sent = True
+        self.in_flight, self.in_flight_correlation_id = request, correlation_id
+
+    def transaction_ended(self) -> None:
+        """Prepare for the next transaction, or for a new epoch first."""
+        self.transition_to(State.INITIALIZING if self.epoch_bump_required else State.READY)
+        self.epoch_bump_required = False
+        self.transaction_started = False
+        self.new_partitions.clear()
+        self.pending_partitions.clear()
+        self.partitions_in_transaction.clear()
+
+    def transition_to_fatal_error(self, error: KafkaError) -> None:
+        """Fail the producer permanently, and all queued requests."""
+        with self.lock:
+            super().transition_to_fatal_error(error)
+            queue, self._queue = self._queue, []
+            for _, _, request in queue:
+                request.result.fail(error)
+
+    def maybe_update_transaction_v2(self, on_initialization: bool) -> None:
+        """Update the cluster's transaction protocol. A change to protocol 2 requires a new epoch first (KIP-890).
+
+        The new epoch fences remaining requests of the old protocol, which adds partitions by separate requests.
+        """
+        epoch, levels = self.api_versions.finalized_features
+        if epoch <= self._features_epoch:
+            return
+        self._features_epoch = epoch
+        was = self.transaction_v2
+        self.transaction_v2 = levels.get(_TRANSACTION_FEATURE, 0) >= 2
+        if not on_initialization and self.transaction_v2 and not was:
+            self.epoch_bump_required = True
+
+
+class TransactionalRequest(ABC):
+    """A request in the transaction manager's queue."""
+
+    api_key: ClassVar[ApiKey]
+    newest_version: int
+    """The newest usable version; of EndTxn and TxnOffsetCommit it signals the transaction's protocol."""
+    priority: Priority
+    begins_transaction = False
+    """Whether the transaction exists at the coordinator afterwards."""
+    coordinator_type: CoordinatorType | None = CoordinatorType.TRANSACTION
+    """Its coordinator's key; None: any node."""
+
+    def __init__(self, manager: TransactionContext, result: TransactionalRequestResult) -> None:
+        self.result = result
+        self.is_retry = False
+        self.was_sent = False
+        self.retry_backoff_ms = manager.retry_backoff_ms
+        self._manager = manager
+
+    @property
+    def coordinator_key(self) -> str:
+        return self._manager.transactional_id or ""
+
+    @abstractmethod
+    def fields(self) -> Mapping[str, Any]:
+        """Return the request's fields by Kafka's names."""
+
+    @abstractmethod
+    def handle(self, response: Any) -> None:
+        """Handle the response, under the manager's lock."""
+
+    def build(self, version: int, correlation_id: int, client_id: str) -> Sequence[Buffer]:
+        """Return the request's bytes, including the size prefix."""
+        return codec_request(self.api_key, self.fields())(version, correlation_id, client_id)
+
+    def on_complete(self, response: ClientResponse) -> None:
+        """Handle the result: a response, or a failure."""
+        manager = self._manager
+        with manager.lock:
+            if response.request.correlation_id != manager.in_flight_correlation_id:
+                self.fatal(KafkaError("two requests of one transaction were under way at once"))
+                return
+            manager.in_flight, manager.in_flight_correlation_id = None, _NO_CORRELATION_ID
+            if response.disconnected:
+                self.find_coordinator_again()
+                self.reenqueue()
+            elif response.version_mismatch is not None:
+                self.fatal(response.version_mismatch)
+            else:
+                self.handle(response.body)
+
+    def find_coordinator_again(self) -> None:
+        """Look up the coordinator again, if the request has one."""
+        if self.coordinator_type is not None:
+            self._manager.lookup_coordinator(self.coordinator_type, self.coordinator_key)
+
+    def reenqueue(self) -> None:
+        self.is_retry = True
+        self._manager.enqueue(self)
+
+    def fatal(self, error: KafkaError) -> None:
+        self.result.fail(error)
+        self._manager.transition_to_fatal_error(error)
+
+    def abortable(self, error: KafkaError) -> None:
+        self.result.fail(error)
+        self._manager.transition_to_abortable_error(error)
+
+    def abortable_if_possible(self, error: KafkaError) -> None:
+        """Fail the request and the transaction, or the producer if no new epoch can be obtained."""
+        if not self._manager.can_handle_abortable_error:
+            self.fatal(error)
+            return
+        if self._manager.bumps_epoch_itself:
+            self._manager.epoch_bump_required = True
+        self.abortable(error)
+
+    def is_sent_again(self, code: int) -> bool:
+        """Return whether the error is retriable; if so, queue the request again."""
+        if code in _COORDINATOR_MOVED:
+            self.find_coordinator_again()
+        elif not error_of(code).retriable:
+            return False
+        self.reenqueue()
+        return True
+
+    def fail_for(self, code: int, message: str | None = None) -> None:
+        if code in FENCED:
+            self.fatal(ProducerFenced())
+        elif code in _FATAL:
+            self.fatal(error_of(code, message))
+        elif code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            self.abortable_if_possible(error_of(code, message))
+        elif code in _ABORTABLE:
+            self.abortable(error_of(code, message))
+        else:
+            error = error_of(code, message)
+            self.fatal(KafkaError(f"{self.api_key.name} returned an unexpected error: {error}"))
+
+
 #: An idempotent producer has no transactions that could time out.
 _NO_TIMEOUT_MS = 0x7FFF_FFFF
-_NEWEST_FIND_COORDINATOR = 6
-#: Version 6 adds two-phase commit (KIP-939), which this producer does not support.
-_NEWEST_INIT_PRODUCER_ID = 5
 #: Backoff for the first partitions of a transaction while the previous one is being completed.
 _CONCURRENT_BACKOFF_MS: Final = 20.0
-_NEWEST_ADD_PARTITIONS: Final = 3
-_NEWEST_ADD_OFFSETS: Final = 4
-_NEWEST_END_TXN: Final = 5
-_NEWEST_END_TXN_V1: Final = 4
-_NEWEST_OFFSET_COMMIT: Final = 5
-_NEWEST_OFFSET_COMMIT_V1: Final = 4
 _LOOK_UP_AGAIN: Final = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT}
 )
@@ -66,6 +269,7 @@ class FindCoordinator(TransactionalRequest):
     """Looks up the coordinator of a transactional id or a group."""
 
     api_key = ApiKey.FIND_COORDINATOR
+    newest_version = 6
     priority = Priority.FIND_COORDINATOR
     coordinator_type = None
 
@@ -74,17 +278,11 @@ class FindCoordinator(TransactionalRequest):
         self._kind = kind
         self._key = key
 
-    @property
-    def newest_version(self) -> int:
-        """The newest version of Kafka 4.3."""
-        return _NEWEST_FIND_COORDINATOR
-
     def fields(self) -> Mapping[str, Any]:
         """Return the key, as a list for version 4 and newer."""
         return {"key": self._key, "key_type": self._kind.value, "coordinator_keys": [self._key]}
 
     def handle(self, response: Any) -> None:
-        """Store the coordinator."""
         found = response.coordinators[0] if response.coordinators else response
         code = int(found.error_code)
         if code == ErrorCode.NONE:
@@ -108,6 +306,7 @@ class InitProducerId(TransactionalRequest):
     """Requests a producer id and epoch, or the next epoch of an existing producer id."""
 
     api_key = ApiKey.INIT_PRODUCER_ID
+    newest_version = 5  # version 6 adds two-phase commit (KIP-939), which this producer does not support
     priority = Priority.INIT_PRODUCER_ID
 
     def __init__(
@@ -117,11 +316,6 @@ class InitProducerId(TransactionalRequest):
         if not manager.is_transactional:
             self.coordinator_type = None
         self._present = present
-
-    @property
-    def newest_version(self) -> int:
-        """The newest version without two-phase commit."""
-        return _NEWEST_INIT_PRODUCER_ID
 
     def fields(self) -> Mapping[str, Any]:
         """Return the transactional id and the current producer id and epoch."""
@@ -134,11 +328,10 @@ class InitProducerId(TransactionalRequest):
         }
 
     def handle(self, response: Any) -> None:
-        """Store the producer id and epoch."""
         manager = self._manager
         code = int(response.error_code)
         if code == ErrorCode.NONE:
-            manager.set_producer_id_and_epoch(int(response.producer_id), int(response.producer_epoch))
+            manager.producer_id_and_epoch = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             manager.transition_to(State.READY)
             if self._present.is_valid:
                 manager.reset_sequence_numbers()
@@ -164,6 +357,7 @@ class AddPartitions(TransactionalRequest):
     """Adds partitions to the transaction."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+    newest_version = 3  # newer ones are for brokers
     begins_transaction = True
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
@@ -171,20 +365,8 @@ class AddPartitions(TransactionalRequest):
         super().__init__(manager, TransactionalRequestResult("AddPartitionsToTxn"))
         self._sender = manager.producer_id_and_epoch
         self._partitions = sorted(manager.pending_partitions)
-        self._backoff_ms = manager.retry_backoff_ms
-
-    @property
-    def newest_version(self) -> int:
-        """The newest version for clients."""
-        return _NEWEST_ADD_PARTITIONS
-
-    @property
-    def retry_backoff_ms(self) -> float:
-        """Shorter while the previous transaction is being completed."""
-        return self._backoff_ms
 
     def fields(self) -> Mapping[str, Any]:
-        """Return the partitions."""
         topics: dict[str, list[int]] = {}
         for topic, partition in self._partitions:
             topics.setdefault(topic, []).append(partition)
@@ -198,7 +380,7 @@ class AddPartitions(TransactionalRequest):
     def handle(self, response: Any) -> None:
         """Allow batches for the partitions, or fail the transaction."""
         manager = self._manager
-        self._backoff_ms = manager.retry_backoff_ms
+        self.retry_backoff_ms = manager.retry_backoff_ms
         errors = {
             TopicPartition(topic.name, each.partition_index): int(each.partition_error_code)
             for topic in response.results_by_topic_v3_and_below
@@ -210,7 +392,7 @@ class AddPartitions(TransactionalRequest):
             if code == ErrorCode.NONE:
                 continue
             if code == ErrorCode.CONCURRENT_TRANSACTIONS and not manager.partitions_in_transaction:
-                self._backoff_ms = min(_CONCURRENT_BACKOFF_MS, manager.retry_backoff_ms)
+                self.retry_backoff_ms = min(_CONCURRENT_BACKOFF_MS, manager.retry_backoff_ms)
             if self.is_sent_again(code):
                 return
             if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -246,6 +428,7 @@ class AddOffsets(TransactionalRequest):
     """Adds a group's offsets to the transaction, before TxnOffsetCommit."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
+    newest_version = 4
     begins_transaction = True
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
@@ -260,13 +443,7 @@ class AddOffsets(TransactionalRequest):
         self._offsets = offsets
         self._group = group
 
-    @property
-    def newest_version(self) -> int:
-        """The newest version of Kafka 4.3."""
-        return _NEWEST_ADD_OFFSETS
-
     def fields(self) -> Mapping[str, Any]:
-        """Return the group."""
         return {
             "transactional_id": self._manager.transactional_id,
             "producer_id": self._sender.producer_id,
@@ -302,20 +479,13 @@ class TxnOffsetCommit(TransactionalRequest):
         self._sender = manager.producer_id_and_epoch
         self._left = dict(offsets)
         self._group = group
-        self._newest = _NEWEST_OFFSET_COMMIT if manager.transaction_v2 else _NEWEST_OFFSET_COMMIT_V1
-
-    @property
-    def newest_version(self) -> int:
-        """The version signals the transaction's protocol."""
-        return self._newest
+        self.newest_version = 5 if manager.transaction_v2 else 4
 
     @property
     def coordinator_key(self) -> str:
-        """The group id."""
         return self._group.group_id
 
     def fields(self) -> Mapping[str, Any]:
-        """Return the uncommitted offsets."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), place in self._left.items():
             topics.setdefault(topic, []).append(
@@ -358,7 +528,6 @@ class TxnOffsetCommit(TransactionalRequest):
             self.result.done()
 
     def fail_for(self, code: int, message: str | None = None) -> None:
-        """Fail the request with a permanent error."""
         if code in _GROUP_CHANGED:
             text = "the consumer is no longer the member of the group that its metadata names"
             self.abortable(CommitFailed(f"offsets were not committed, {text}: {error_of(code, message)}"))
@@ -382,15 +551,9 @@ class EndTxn(TransactionalRequest):
         super().__init__(manager, TransactionalRequestResult(f"EndTxn({committed})"))
         self._committed = committed
         self._sender = manager.producer_id_and_epoch
-        self._newest = _NEWEST_END_TXN if manager.transaction_v2 else _NEWEST_END_TXN_V1
-
-    @property
-    def newest_version(self) -> int:
-        """The version signals the transaction's protocol."""
-        return self._newest
+        self.newest_version = 5 if manager.transaction_v2 else 4
 
     def fields(self) -> Mapping[str, Any]:
-        """Return whether to commit or abort."""
         return {
             "transactional_id": self._manager.transactional_id,
             "producer_id": self._sender.producer_id,
@@ -408,12 +571,11 @@ class EndTxn(TransactionalRequest):
             manager.enqueue(InitProducerId(manager, manager.producer_id_and_epoch, self.result))
 
     def handle(self, response: Any) -> None:
-        """Prepare for the next transaction."""
         code = int(response.error_code)
         if code == ErrorCode.NONE:
             producer_id = int(getattr(response, "producer_id", -1))
             if producer_id != -1:
-                self._manager.set_producer_id_and_epoch(producer_id, int(response.producer_epoch))
+                self._manager.producer_id_and_epoch = ProducerIdAndEpoch(producer_id, response.producer_epoch)
                 self._manager.reset_sequence_numbers()
             self.ended()
         elif self.is_sent_again(code):

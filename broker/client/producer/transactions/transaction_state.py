@@ -36,7 +36,6 @@ class ConsumerGroupMetadata(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """Whether any field besides the group is set."""
         return self.generation_id != -1 or bool(self.member_id) or self.group_instance_id is not None
 
 
@@ -92,7 +91,6 @@ class ProducerIdAndEpoch(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Whether the broker assigned it."""
         return self.producer_id > -1
 
     def __str__(self) -> str:
@@ -117,7 +115,6 @@ class ProducerState:
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether the broker assigned a producer id."""
         return self.producer_id_and_epoch.is_valid
 
     @property
@@ -132,17 +129,14 @@ class ProducerState:
 
     @property
     def has_abortable_error(self) -> bool:
-        """Whether the transaction must be aborted."""
         return self.state is State.ABORTABLE_ERROR
 
     @property
     def is_completing(self) -> bool:
-        """Whether a commit or an abort is in progress."""
         return self.state in _COMPLETING
 
     @property
     def is_aborting(self) -> bool:
-        """Whether an abort is in progress."""
         return self.state is State.ABORTING_TRANSACTION
 
     @property
@@ -194,7 +188,6 @@ class TransactionalRequestResult:
 
     @property
     def is_completed(self) -> bool:
-        """Whether it succeeded or failed."""
         return self._done.is_set()
 
     def done(self) -> None:
