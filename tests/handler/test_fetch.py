@@ -406,30 +406,6 @@ def test_a_poll_of_many_idle_partitions_reads_each_once(
     assert [len(part.records) > 0 for part in read_fetch(second.answer.payload[8:])] == [n == 7 for n in range(40)]
 
 
-def test_a_row_that_moves_costs_each_fetch_that_watches_it_one_partition(
-    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Fetches that require more bytes check only the moved partitions again, not all watched ones."""
-    work = Work(monkeypatch)
-    places = [(index, 0) for index in range(4)]
-    waiting = []
-    for _ in range(50):
-        body = struct.pack(">iiiibiii", -1, 60_000, 10_000, 1 << 20, 0, 0, -1, 1) + string("topic")
-        body += struct.pack(">i", 4) + b"".join(struct.pack(">iiqqi", p, -1, o, -1, 1 << 20) for p, o in places)
-        waiting.append(stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 0))
-    stepped.settle(10)
-    work.taken()
-    for number in range(3):
-        fill(stepped, 2, [b"%d" % number])
-    assert work.taken() == (150, 150)
-    assert not any(sent.answers for sent in waiting)
-    stepped.clock.advance_ms(60_001)
-    stepped.settle()
-    # The found records are read once more, up to the current end.
-    assert work.taken() == (50, 50)
-    assert [len(list(read_batches(read_fetch(sent.answer.payload[8:])[2].records))) for sent in waiting] == [3] * 50
-
-
 @pytest.mark.parametrize("enough", [False, True])
 def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, enough: bool

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,10 @@ def chance() -> random.Random:
 def start(tmp_path: Path) -> Iterator[Start]:
     """Yield a function that starts a broker with a request log whose files are finished every half second."""
     yield from recording_brokers(tmp_path)
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    """Yield an exit stack that closes connections at the end."""
+    with ExitStack() as stack:
+        yield stack

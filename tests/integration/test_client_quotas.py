@@ -68,15 +68,6 @@ def test_e11_d09_b11_a_producer_over_its_quota_is_told_how_long_and_not_read_mea
     assert connect(f"{topic}-other").produce(topic) == 0
 
 
-def test_e16_a_version_without_a_say_in_it_is_muted_all_the_same(wire: WireClient, topic: str, connect: Any) -> None:
-    """E16: clients waited for the server before Produce 6."""
-    create_topic(wire, topic, 1)
-    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
-    client = connect(topic)
-    throttle_ms = throttled_produce(client, topic, version=3)
-    assert client.api_versions() >= 0.9 * throttle_ms
-
-
 def test_e09_one_client_has_one_rate_over_all_processors_and_handlers(
     wire: WireClient, topic: str, connect: Any
 ) -> None:
@@ -103,15 +94,6 @@ def test_c06_a_client_id_that_is_not_utf_8_has_a_name_for_quotas_and_metrics(
     wait_until(
         lambda: scraper.scrape().values("client_quota_limit", client_id=f"{topic}-\ufffd"), "the quota in the metrics"
     )
-
-
-def test_b28_a_throttled_client_that_leaves_is_forgotten(wire: WireClient, topic: str, connect: Any) -> None:
-    create_topic(wire, topic, 1)
-    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
-    client = connect(topic)
-    throttled_produce(client, topic)
-    client.wire.close()
-    assert connect(f"{topic}-other").produce(topic) == 0
 
 
 def test_changed_quotas_are_in_force_within_a_second(wire: WireClient, topic: str, connect: Any) -> None:
@@ -224,13 +206,6 @@ def test_e13_time_in_handlers_is_charged(wire: WireClient, topic: str, connect: 
             f"{key.name} to be throttled",
         )
         assert answer.throttle_time_ms <= 1000
-
-
-def test_e14_of_two_quotas_the_longest_time_holds(wire: WireClient, topic: str, connect: Any) -> None:
-    create_topic(wire, topic, 1)
-    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT / 5, request_percentage=0.01)
-    client = connect(topic)
-    wait_until(lambda: client.produce(topic) > 1000, "the bandwidth to outdo the time")
 
 
 def test_a_handler_is_killed_while_clients_are_throttled(

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -25,7 +24,6 @@ from confluent_kafka.admin import (
     ConfigSource,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
     ResourceType,
 )
 
@@ -161,23 +159,6 @@ def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) ->
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), deadline_s()) == (0, 100)
 
 
-def test_list_offsets_of_every_kind(admin, producer_of, topic) -> None:
-    create(admin, topic)
-    producer = producer_of()
-    for timestamp in (BASE_MS, BASE_MS + 500, BASE_MS + 200):
-        delivered(producer, topic, b"x", partition=0, timestamp=timestamp)
-    partition = TopicPartition(topic, 0)
-    for spec, offset in (
-        (OffsetSpec.earliest(), 0),
-        (OffsetSpec.latest(), 3),
-        (OffsetSpec.max_timestamp(), 1),
-        (OffsetSpec.for_timestamp(BASE_MS + 100), 1),
-    ):
-        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
-            found = admin.list_offsets({partition: spec}, isolation_level=level)[partition]
-            assert found.result(deadline_s()).offset == offset
-
-
 def test_auto_created_topic_is_usable_at_once(producer_of) -> None:
     name = f"auto-{uuid.uuid4().hex[:8]}"
     assert delivered(producer_of(), name, b"first").offset() == 0
@@ -186,15 +167,6 @@ def test_auto_created_topic_is_usable_at_once(producer_of) -> None:
 def test_unknown_topic_is_named_to_the_consumer(consumer, topic) -> None:
     listed = consumer.list_topics(topic, deadline_s())
     assert listed.topics[topic].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
-def test_unknown_topic_is_named_to_the_producer(broker_directory, topic) -> None:
-    own = BrokerProcess(broker_directory, {"auto.create.topics.enable": "false"}).start()
-    settings = {"bootstrap.servers": own.bootstrap, "topic.metadata.propagation.max.ms": 1}
-    with pytest.raises(KafkaException) as raised:
-        delivered(Producer(settings), topic, b"x")
-    assert code_of(raised) == KafkaError.UNKNOWN_TOPIC_OR_PART
-    own.stop()
 
 
 def test_offset_out_of_range_is_named_to_the_consumer(admin, producer_of, consumer, topic) -> None:

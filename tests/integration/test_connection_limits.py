@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -35,13 +34,6 @@ def alter_all_brokers(wire: WireClient, name: str, value: str | None) -> None:
     resource = {"resource_type": 4, "resource_name": "", "configs": [config]}
     [outcome] = ask(wire, 44, 1, {"resources": [resource]}).responses
     assert outcome.error_code == 0, outcome.error_message
-
-
-@pytest.fixture
-def held() -> Iterator[ExitStack]:
-    """Yield an exit stack that closes connections at the end."""
-    with ExitStack() as stack:
-        yield stack
 
 
 def is_served(port: int, host: str, held: ExitStack) -> bool:

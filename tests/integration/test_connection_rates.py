@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 import warnings
-from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
@@ -54,13 +53,6 @@ def admin(protected_port: int) -> AdminClient:
     return AdminClient({"bootstrap.servers": f"127.0.0.1:{protected_port}"})
 
 
-@pytest.fixture
-def held() -> Iterator[ExitStack]:
-    """Yield an exit stack that closes connections at the end."""
-    with ExitStack() as stack:
-        yield stack
-
-
 def set_rate(port: int, host: str | None, rate: float | None) -> None:
     """Set, or with None delete, the rate of an address, or with None of all that have none of their own."""
     ops = [{"key": RATE, "value": rate or 0.0, "remove": rate is None}]
@@ -98,20 +90,6 @@ def test_a12_an_address_that_is_too_fast_connects_is_not_answered_and_closed(
     wait_until(lambda: is_answered(connect()), "the rate to be forgotten")
     set_rate(protected_port, host, None)
     wait_until(lambda: all(is_answered(connect()) for _ in range(WINDOWS + 1)), "the end of the quota")
-
-
-def test_a12_a_host_name_is_looked_up_and_the_default_is_for_the_others(
-    broker: BrokerProcess, protected_port: int, held: ExitStack
-) -> None:
-    def is_limited(host: str) -> bool:
-        return not is_answered(held.enter_context(WireClient(broker.port, source_host=host)))
-
-    set_rate(protected_port, "localhost", 100_000)
-    set_rate(protected_port, None, 1)
-    wait_until(lambda: is_limited("127.0.0.22"), "the default to be in force")
-    assert not any(is_limited("127.0.0.1") for _ in range(2 * WINDOWS))
-    set_rate(protected_port, None, None)
-    set_rate(protected_port, "localhost", None)
 
 
 def test_a12_producers_come_through_although_their_address_is_too_fast(

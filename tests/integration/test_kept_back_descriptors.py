@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import psutil
-import pytest
 from confluent_kafka.admin import AdminClient
 
 from rotunda.broker.network.acceptor.descriptors import descriptors_of
@@ -27,13 +25,6 @@ BROKER_SETTINGS = {
 }
 API_VERSIONS = 18
 OPEN_FILES = 256
-
-
-@pytest.fixture
-def held() -> Iterator[ExitStack]:
-    """Yield an exit stack that closes connections at the end."""
-    with ExitStack() as stack:
-        yield stack
 
 
 def test_a16_a24_an_administrator_gets_in_when_connections_have_taken_all_descriptors(

@@ -1,14 +1,11 @@
 """Limits of a real broker: excess is rejected or recycled, counted, and ends again."""
 
-from contextlib import ExitStack
-from pathlib import Path
-
 import psutil
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.coordinator_requests import INIT
 from tests.support.deadline import wait_until
-from tests.support.described_requests import ask, receive_answer, send_request
+from tests.support.described_requests import ask, send_request
 from tests.support.exposition import Scraper
 from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient
@@ -99,43 +96,3 @@ def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
         ask(client, 18, 3, {"client_software_name": "librdkafka", "client_software_version": "2.8"})
         told = 'client_software_name="librdkafka"'
         wait_until(lambda: told in Scraper(broker).scrape().text, "the newcomer's name")
-
-
-def test_connections_have_kafkas_limits(broker_directory: Path) -> None:
-    """Beyond max.connections others wait for one to end; those above the limit of an address are closed at once."""
-    broker = BrokerProcess(broker_directory, {"max.connections": 12, "max.connections.per.ip.overrides": "127.0.0.2:3"})
-    broker.start()
-    try:
-        with ExitStack() as held:
-            mine = [held.enter_context(WireClient(broker.port)) for _ in range(9)]
-            others = [held.enter_context(WireClient(broker.port, source_host="127.0.0.2")) for _ in range(3)]
-            for client in (*mine, *others):
-                assert ask(client, 18, 0, {}).error_code == 0
-            others[0].close()
-            wait_until(lambda: metrics(broker, "rotunda_processor_connections") == 11, "the end of one")
-
-            def is_admitted() -> bool:
-                """Return whether another connection is held: the acceptor may hear of the end after others do."""
-                again = held.enter_context(WireClient(broker.port, source_host="127.0.0.2"))
-                try:
-                    return ask(again, 18, 0, {}).error_code == 0
-                except (AssertionError, OSError):
-                    return False
-
-            wait_until(is_admitted, "room for another of the same address")
-            refusals = metrics(broker, "rotunda_acceptor_connections_refused_total")
-            waiting = held.enter_context(WireClient(broker.port))
-            send_request(waiting, 18, 0, {})
-            wait_until(lambda: metrics(broker, "rotunda_acceptor_blocked_seconds_total") > 0, "a listener that waits")
-            mine[0].close()
-            assert receive_answer(waiting, 18, 0).error_code == 0
-            for client in mine[1:4]:
-                client.close()
-            wait_until(lambda: metrics(broker, "rotunda_processor_connections") == 9, "the end of three")
-            refused = held.enter_context(WireClient(broker.port, source_host="127.0.0.2"))
-            assert refused.socket.recv(1) == b""
-            wait_until(
-                lambda: metrics(broker, "rotunda_acceptor_connections_refused_total") > refusals, "the refusal counted"
-            )
-    finally:
-        broker.stop()

@@ -5,11 +5,9 @@ import json
 import struct
 import threading
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from confluent_kafka import Consumer
 
 from rotunda.broker.request_log.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
@@ -18,7 +16,7 @@ from tests.support.exposition import Scraper
 from tests.support.record_batches import record_batch
 from tests.support.request_log import Start, read, rows, set_while_running
 from tests.support.wire_client import WireClient, sized
-from tests.support.wire_messages import PRODUCE, create_topic, fetch, list_offset, produce_body
+from tests.support.wire_messages import PRODUCE, create_topic, fetch, produce_body
 
 API_VERSIONS = 18
 PRODUCE_VERSION = 7
@@ -102,16 +100,6 @@ def test_counts_equal_what_clients_sent_request_by_request(start: Start) -> None
     broker.start()
 
 
-def test_a_client_id_that_is_not_utf_8_is_in_the_rows_as_kafka_reads_it(start: Start) -> None:
-    broker = start()
-    with client_of(broker) as client:
-        client.send(sized(struct.pack(">hhih", API_VERSIONS, 0, 5, 4) + b"caf\xe9"))
-        assert client.receive_frame()[:6] == struct.pack(">ih", 5, 0)
-    for dataset in ("requests", "connections"):
-        named = partial(lambda name: "caf\ufffd" in {row["clientId"] for row in rows(broker, name)}, dataset)
-        wait_until(named, f"the row of {dataset}")
-
-
 def test_a_client_id_that_changes_comes_out_right(start: Start) -> None:
     broker = start()
     with client_of(broker) as client:
@@ -127,22 +115,6 @@ def test_a_client_id_that_changes_comes_out_right(start: Start) -> None:
     assert [told[number]["clientId"] for number in range(30)] == names
     assert (told[100]["softwareName"], told[100]["softwareVersion"]) == ("lib", "1.2")
     assert len({row["connection"] for row in told.values()}) == 1
-
-
-def test_what_a_request_asks_about_and_the_first_error_of_its_response_are_told(start: Start) -> None:
-    broker = start()
-    with client_of(broker) as client:
-        create_topic(client, "asked", 3)
-        assert list_offset(client, "asked", 2)[0] == 0
-        assert list_offset(client, "asked", 9)[0] == UNKNOWN_TOPIC_OR_PARTITION
-
-        def facts() -> set[tuple[object, ...]]:
-            asked = [row for row in rows(broker, "requests") if row["requestApiKeyName"] == "LIST_OFFSETS"]
-            names = ("topic", "partition", "partitionCount", "isolationLevel", "errorCode")
-            return {tuple(row[name] for name in names) for row in asked}
-
-        wanted = {("asked", 2, 1, 0, 0), (None, None, 1, 0, UNKNOWN_TOPIC_OR_PARTITION)}
-        wait_until(lambda: wanted <= facts(), "what both asked about")
 
 
 def test_a_killed_recorder_tells_what_it_lost(start: Start) -> None:
@@ -242,14 +214,6 @@ def test_records_of_a_fetch_are_the_offsets_that_it_brings(start: Start) -> None
     assert counts()[-4:] == [(0, 7), (0, 5), (0, 0), (1, 4)]
 
 
-def test_what_is_followed_is_seen_at_once(start: Start) -> None:
-    broker = start(request_log_roll_ms=3_600_000)
-    (broker.data_dir / "request-log" / ".followed").touch()
-    with client_of(broker) as client:
-        client.call(API_VERSIONS, 0)
-        wait_until(lambda: len(rows(broker, "requests")) == 1, "the row")
-
-
 def test_the_log_can_be_switched_off_and_on(start: Start) -> None:
     """D20: without it no file is written."""
     broker = start(request_log_enable="false")
@@ -301,18 +265,3 @@ def test_a_broker_that_keeps_nothing_keeps_its_log_there_too(tmp_path: Path) -> 
     wait_until((directory / "request-log" / ".running").exists, "the recorder has begun")
     broker.stop()
     assert not directory.exists()
-
-
-def test_what_happened_to_a_group_is_told_with_its_reason(start: Start) -> None:
-    """users.md row 21: why a group rebalanced."""
-    broker = start()
-    with client_of(broker) as client:
-        create_topic(client, "shared", 1)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "team", "client.id": "member"})
-    consumer.subscribe(["shared"])
-    wait_until(lambda: consumer.poll(0.1) is None and bool(consumer.assignment()), "the assignment")
-    consumer.close()
-    wait_until(lambda: any(row["event"] == "leave" for row in rows(broker, "groups")), "the member has left")
-    events = [row for row in rows(broker, "groups") if row["group"] == "team"]
-    assert {"join", "rebalance", "leave"} <= {row["event"] for row in events}
-    assert all(row["reason"] for row in events if row["event"] == "rebalance")

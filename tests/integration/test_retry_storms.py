@@ -54,10 +54,10 @@ def own(tmp_path: Path) -> Iterator[RotundaBroker]:
         yield running
 
 
-@pytest.fixture
-def on(tmp_path: Path) -> Iterator[RotundaBroker]:
-    """Yield one that does."""
-    with broker(tmp_path, automq_retry_storm_backoff_enabled="true") as running:
+@pytest.fixture(scope="module")
+def on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RotundaBroker]:
+    """Yield one that does, and that a module's tests share."""
+    with broker(tmp_path_factory.mktemp("on"), automq_retry_storm_backoff_enabled="true") as running:
         yield running
 
 
@@ -226,8 +226,8 @@ def test_d22_librdkafka_is_slowed_down_and_recovers(on: RotundaBroker) -> None:
 
 
 def test_d22_kafka_python_is_slowed_down_and_recovers(on: RotundaBroker) -> None:
-    on.create_topic("orders")
-    partition = TopicPartition("orders", 0)
+    on.create_topic("parcels")
+    partition = TopicPartition("parcels", 0)
     consumer = KafkaConsumer(
         bootstrap_servers=on.bootstrap, group_id="shop", enable_auto_commit=False, retry_backoff_ms=1
     )
