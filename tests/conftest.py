@@ -67,15 +67,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose the tests; put those of Spark first, so that one worker has them all in one JVM, and then slow modules.
+    """Choose the tests; put modules of Spark first, then those of the shared Kafka, then slow ones.
 
-    The tests left for the end, which workers steal from each other, are short.
+    So most workers start neither. The tests left for the end, which workers steal from each other, are short.
     """
     left_out = [item for item in items if not is_chosen(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if is_chosen(item)]
+    kafka = {item.path for item in items if "apache_kafka" in getattr(item, "fixturenames", ())}
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: ("spark" not in item.path.parts, item.path not in slow))
+    items.sort(key=lambda item: ("spark" not in item.path.parts, item.path not in kafka, item.path not in slow))
 
 
 @pytest.fixture(scope="module")
