@@ -34,7 +34,7 @@ def deny(broker: SteppedBroker) -> None:
     active.announce()
 
 
-def test_what_stands_in_the_log_is_answered_as_good_whatever_acls_say_now(guarded: SteppedBroker) -> None:
+def test_appended_batches_succeed_after_their_acl_is_deleted(guarded: SteppedBroker) -> None:
     own, foreign = (guarded.owned_by("topic", owner)[0] for owner in (0, 1))
     # An earlier request that waits for its other owner holds all later ones in the ring.
     held = guarded.client().produce(
@@ -75,7 +75,7 @@ def test_parts_of_other_owners_are_asked_about_once_where_the_request_arrives(gu
     assert sorted(0 if each is None else each.denied for each in denied) == [0, 2]
 
 
-def test_a_part_that_was_let_in_is_appended_by_its_owner_whatever_acls_say_by_then(guarded: SteppedBroker) -> None:
+def test_an_authorized_part_is_appended_by_its_owner_after_its_acl_is_deleted(guarded: SteppedBroker) -> None:
     own, foreign = (guarded.owned_by("topic", owner)[0] for owner in (0, 1))
     sent = guarded.client().produce([("topic", each, record_batch([b"x"])) for each in (own, foreign)])
     guarded.run_once(0)

@@ -54,7 +54,7 @@ def test_the_cluster_is_one_broker_on_the_requests_listener(cluster: AdminCluste
         assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ((1,), (1,), ())
 
 
-def test_all_topics_are_told_by_name_and_an_empty_list_tells_none(cluster: AdminCluster) -> None:
+def test_all_topics_are_described_by_name_and_an_empty_list_describes_none(cluster: AdminCluster) -> None:
     for name in ("c", "a", "__consumer_offsets", "b"):
         cluster.create(name, 4)
     everything = metadata(cluster, None).topics
@@ -86,7 +86,7 @@ def test_unknown_and_illegal_names_are_errors_of_their_topic(cluster: AdminClust
     assert cluster.asked_to_create == []
 
 
-def test_authorized_operations_are_told_when_asked_for(cluster: AdminCluster) -> None:
+def test_authorized_operations_are_described_on_request(cluster: AdminCluster) -> None:
     cluster.create("orders")
     silent = metadata(cluster, None, 10)
     assert silent.cluster_authorized_operations == NOT_ASKED_FOR
@@ -118,7 +118,7 @@ def test_a_missing_topic_is_created_while_the_response_waits(cluster: AdminClust
     ]
 
 
-def test_a_topic_that_does_not_come_to_exist_is_an_error_in_the_end(cluster: AdminCluster) -> None:
+def test_a_topic_whose_creation_fails_is_an_error_in_the_end(cluster: AdminCluster) -> None:
     request = cluster.request(ApiKey.METADATA, 4, {"topics": named("never")})
     answer = handle_metadata(*cluster.asked(ApiKey.METADATA, 4), request)
     assert isinstance(answer, Deferred)
@@ -132,7 +132,7 @@ def test_topics_are_created_only_if_the_broker_allows_it_too(tmp_path: Path) -> 
     cluster.close()
 
 
-def test_the_leader_epoch_is_told_once_the_owner_has_opened_the_partition(cluster: AdminCluster) -> None:
+def test_the_leader_epoch_is_known_once_the_owner_has_opened_the_partition(cluster: AdminCluster) -> None:
     cluster.create("orders")
     row = cluster.partition("orders").row
     cluster.table.set_leader_epoch(row, 4)
@@ -173,7 +173,7 @@ def test_the_broker_coordinates_every_group_and_transaction(cluster: AdminCluste
         assert version < 4 or [each.key for each in found] == ["group", "other"]
 
 
-def test_c18_who_has_reached_a_listener_on_all_interfaces_is_given_that_address(cluster: AdminCluster) -> None:
+def test_c18_a_listener_on_all_interfaces_advertises_the_address_of_the_connection(cluster: AdminCluster) -> None:
     """Each client by its own address; a client without a known address gets the default one."""
     cluster.create("__consumer_offsets", 4)
     request, broker = cluster.asked(ApiKey.METADATA, 12)
@@ -204,7 +204,7 @@ def test_c18_who_has_reached_a_listener_on_all_interfaces_is_given_that_address(
     assert broker.address_for(request) == ("kafka.example", 1)
 
 
-def test_who_asks_for_the_first_coordinator_waits_for_its_topic(cluster: AdminCluster) -> None:
+def test_a_request_for_the_first_coordinator_waits_for_its_topic(cluster: AdminCluster) -> None:
     request = SimpleNamespace(key_type=0, coordinator_keys=["group"])
     answer = handle_find_coordinator(*cluster.asked(ApiKey.FIND_COORDINATOR, 4), request)
     assert isinstance(answer, Deferred)
@@ -233,7 +233,7 @@ def test_api_versions_are_those_of_the_registry(cluster: AdminCluster) -> None:
         assert (answer.error_code, served) == (0, [(0, 3, 12), (3, 0, 13), (18, 0, 4)])
 
 
-def test_c08_unsupported_version_is_answered_in_version_0() -> None:
+def test_c08_the_response_to_an_unsupported_version_has_version_0() -> None:
     wire = unsupported_version_response(258, 0, 4)
     assert wire == bytes.fromhex("00000010 00000102 0023 00000001 0012 0000 0004")
 
@@ -337,7 +337,7 @@ def page(cluster: AdminCluster, names: list[str], limit: int, cursor: Any) -> tu
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
-def test_topic_partitions_are_told_page_by_page(cluster: AdminCluster, limit: int) -> None:
+def test_topic_partitions_are_described_page_by_page(cluster: AdminCluster, limit: int) -> None:
     for name, partitions in (("a", 3), ("b", 1), ("c", 2)):
         cluster.create(name, partitions)
     told: list[tuple[str, int]] = []

@@ -66,7 +66,7 @@ def own_configs(cluster: AdminCluster, name: str = "orders") -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
-def test_a_topic_tells_every_setting(cluster: AdminCluster, version: int) -> None:
+def test_every_setting_of_a_topic_is_described(cluster: AdminCluster, version: int) -> None:
     """users.md row 8: all settings, with default, source, synonyms and type."""
     alter(cluster, TOPIC, "orders", ("cleanup.policy", SET, "compact"))
     result = describe(cluster, TOPIC, "orders", version=version, include_synonyms=True, include_documentation=True)
@@ -83,13 +83,13 @@ def test_a_topic_tells_every_setting(cluster: AdminCluster, version: int) -> Non
         assert all(entry.config_type > 0 and entry.documentation for entry in result.configs)
 
 
-def test_only_what_is_asked_for_is_told(cluster: AdminCluster) -> None:
+def test_only_requested_settings_are_described(cluster: AdminCluster) -> None:
     result = describe(cluster, TOPIC, "orders", ["cleanup.policy", "no.such"])
     [entry] = result.configs
     assert (entry.name, entry.synonyms, entry.documentation) == ("cleanup.policy", (), None)
 
 
-def test_the_broker_tells_its_own_settings(cluster: AdminCluster) -> None:
+def test_settings_of_the_broker_are_described(cluster: AdminCluster) -> None:
     entries = {entry.name: entry for entry in describe(cluster, BROKER, "1").configs}
     assert entries["node.id"].value == "1"
     assert entries["node.id"].read_only
@@ -183,7 +183,7 @@ def test_bad_changes_are_rejected_and_change_nothing(
         ((BROKER, "1"), [("node.id", SET, "5"), ("message.max.bytes", SET, "x")], 42, "dynamically: [node.id]"),
     ],
 )
-def test_of_several_faults_kafkas_first_is_told(
+def test_of_several_faults_kafkas_first_is_the_error(
     cluster: AdminCluster, resource: tuple[int, str], changes: Any, error: int, message: str
 ) -> None:
     """Compared with Apache Kafka 4.3.1, which has UNKNOWN_SERVER_ERROR for an unknown operation on a topic."""

@@ -33,7 +33,7 @@ def update(cluster: AdminCluster, *updates: tuple[str, int, int], version: int =
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_feature_goes_down_and_up_and_every_process_knows(cluster: AdminCluster, version: int) -> None:
+def test_a_feature_is_downgraded_and_upgraded_in_every_process(cluster: AdminCluster, version: int) -> None:
     assert cluster.metadata.finalized_features == DEFAULTS
     response = update(cluster, ("transaction.version", 0, SAFE), ("group.version", 1, UPGRADE), version=version)
     assert (response.error_code, response.error_message) == (0, None)
@@ -112,7 +112,7 @@ def test_only_checking_changes_nothing(cluster: AdminCluster) -> None:
     assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)
 
 
-def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
+def test_c10_api_versions_has_the_features(cluster: AdminCluster) -> None:
     """KIP-584: supported features, finalized features, and their epoch."""
     update(cluster, ("transaction.version", 1, SAFE))
     cluster.settle()
@@ -173,7 +173,7 @@ def test_of_two_updates_of_one_feature_the_last_counts(cluster: AdminCluster) ->
 @pytest.mark.parametrize(
     ("kind", "says"), [(SAFE, "it might delete metadata information"), (UNSAFE, "is not supported")]
 )
-def test_the_metadata_version_does_not_go_down(cluster: AdminCluster, kind: int, says: str) -> None:
+def test_the_metadata_version_cannot_be_downgraded(cluster: AdminCluster, kind: int, says: str) -> None:
     """KIP-778: a downgrade that could lose metadata is refused, and from 4.3-IV0 on every downgrade could."""
     response = update(cluster, ("metadata.version", 32, kind))
     assert response.error_code == 95

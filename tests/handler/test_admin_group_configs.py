@@ -114,7 +114,7 @@ def test_a_stored_value_outside_changed_bounds_is_clamped(tmp_path: Path, caplog
     )
 
 
-def test_a_group_has_the_brokers_setting_from_whoever_has_set_that(cluster: AdminCluster) -> None:
+def test_a_group_inherits_the_brokers_setting_with_its_source(cluster: AdminCluster) -> None:
     """As in Kafka 4.3: its source is the broker's."""
     setting = f"group.{INTERVAL}"
     assert alter_configs(cluster, (BROKER, ""), [(setting, SET, "500")]) == (0, None)

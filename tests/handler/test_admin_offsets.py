@@ -136,7 +136,7 @@ def test_offsets_by_special_and_real_timestamps(
     ("timestamp", "expected"),
     [(-1, (0, -1, 8, 5)), (-2, (0, -1, 3, 2)), (-3, NONE), (1_007_000, (0, 1_007_000, 7, 5)), (1_007_001, NONE)],
 )
-def test_readers_of_committed_records_are_told_of_stable_ones_only(
+def test_read_committed_finds_stable_records_only(
     cluster: AdminCluster, timestamp: int, expected: tuple[int, ...]
 ) -> None:
     """users.md row 9: an unstable offset is never returned, even if it has the largest timestamp."""

@@ -142,7 +142,7 @@ def refused(cluster: AdminCluster, key: ApiKey, version: int, fields: dict[str, 
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_acls_are_answered_as_without_an_authorizer(cluster: AdminCluster, version: int) -> None:
+def test_acl_requests_fail_as_without_an_authorizer(cluster: AdminCluster, version: int) -> None:
     """Spec I, rows 29-31: error 54."""
     described = cluster.call(handle_describe_acls, ApiKey.DESCRIBE_ACLS, version, {})
     assert (described.error_code, described.resources) == (54, ())

@@ -124,7 +124,7 @@ UNKNOWN_CONFIG = [{"name": "no.such", "value": "1"}]
         ({"num_partitions": 10_001, "replication_factor": 0, "configs": UNKNOWN_CONFIG}, 44),
     ],
 )
-def test_of_several_faults_kafkas_first_is_told(cluster: AdminCluster, fields: dict[str, Any], error: int) -> None:
+def test_of_several_faults_kafkas_first_is_the_error(cluster: AdminCluster, fields: dict[str, Any], error: int) -> None:
     """Compared with Apache Kafka 4.3.1."""
     cluster.create("there")
     cluster.create("a.b")
@@ -186,7 +186,7 @@ def test_one_request_makes_one_change_of_the_good_topics_only(cluster: AdminClus
     assert cluster.controller.version == 1
 
 
-def test_validate_only_creates_nothing_and_takes_no_rows(cluster: AdminCluster) -> None:
+def test_validate_only_creates_nothing_and_allocates_no_rows(cluster: AdminCluster) -> None:
     for _ in range(3):
         topic = create(cluster, wanted("maybe", num_partitions=64), validate_only=True)["maybe"]
         assert (topic.error_code, topic.num_partitions) == (0, 64)
@@ -232,7 +232,7 @@ def test_deletion_by_id_and_its_rejections(cluster: AdminCluster) -> None:
     assert cluster.metadata.topics() == [second]
 
 
-def test_rows_come_back_when_the_owners_have_let_go(tmp_path: Path) -> None:
+def test_rows_are_free_again_when_the_owners_have_released_them(tmp_path: Path) -> None:
     cluster = AdminCluster(tmp_path, rows=4)
     cluster.create("full", 4)
     assert create(cluster, wanted("more"))["more"].error_code == ErrorCode.INVALID_PARTITIONS
@@ -249,7 +249,7 @@ def test_rows_come_back_when_the_owners_have_let_go(tmp_path: Path) -> None:
     cluster.close()
 
 
-def test_a_new_controller_knows_which_rows_are_not_let_go(tmp_path: Path) -> None:
+def test_a_new_controller_knows_the_unreleased_rows(tmp_path: Path) -> None:
     cluster = AdminCluster(tmp_path, rows=2)
     cluster.create("two", 2)
     delete(cluster, "two")

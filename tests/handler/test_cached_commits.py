@@ -85,7 +85,7 @@ def parsed() -> Any:
 
 
 @pytest.mark.parametrize("_course", range(4))
-def test_whatever_is_sent_both_ways_response_and_remember_alike(tmp_path: Path, _course: int) -> None:
+def test_fast_and_general_path_respond_and_store_alike(tmp_path: Path, _course: int) -> None:
     """The same random sequence with and without the fast path: the same responses and the same offsets."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -206,7 +206,7 @@ def busy_members(broker: SteppedBroker) -> list[Member]:
 
 
 @slowly
-def test_many_commits_wait_for_each_other_and_a_dead_handler_has_told_nobody(broker: SteppedBroker) -> None:
+def test_many_commits_wait_for_each_other_and_a_dead_handler_has_sent_no_response(broker: SteppedBroker) -> None:
     """Waiting commits have no response, so they are resent to the replacement, and are stored once."""
     members = busy_members(broker)
     sent = [each.commit_request({("topic", 0): 3}) for each in members]
@@ -223,7 +223,7 @@ def test_many_commits_wait_for_each_other_and_a_dead_handler_has_told_nobody(bro
 
 
 @slowly
-def test_what_must_not_wait_takes_what_waits_along(broker: SteppedBroker) -> None:
+def test_an_urgent_commit_flushes_the_waiting_ones(broker: SteppedBroker) -> None:
     members = busy_members(broker)
     waiting = members[0].commit_request({("topic", 0): 3})
     broker.settle()

@@ -67,7 +67,7 @@ def test_from_version_1_on_a_member_brings_its_id(broker: SteppedBroker) -> None
     assert int(heartbeat(broker, broker.client(), 1, **joining("group", "")).error_code) == 42
 
 
-def test_an_id_that_is_made_is_the_same_when_the_request_comes_to_a_replacement(broker: SteppedBroker) -> None:
+def test_a_generated_id_is_the_same_when_the_request_is_resent_to_a_replacement(broker: SteppedBroker) -> None:
     client = broker.client()
     sent = send(client, HEARTBEAT, 0, joining("group", ""))
     # It dies after the change is written and before the response is read.
@@ -174,7 +174,7 @@ def test_a_classic_group_changes_over_with_its_members(broker: SteppedBroker) ->
 
 
 @pytest.mark.parametrize("broker", [{"max.partitions": "64"}], indirect=True)
-def test_a_step_is_taken_once_whatever_line_its_handler_dies_at(broker: SteppedBroker) -> None:
+def test_a_step_happens_once_for_a_death_at_any_line(broker: SteppedBroker) -> None:
     """A heartbeat that moves partitions is completed as without the death, and the group remains consistent."""
     chance = random.Random(SEED)
     line, deaths = 1, 0

@@ -195,7 +195,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.stepped({}, handlers=HANDLERS, setti
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_change_is_made_once_and_answered_as_if_nobody_had_died(
+def test_a_change_is_made_once_with_the_same_response_as_without_a_death(
     broker: SteppedBroker, sampling: Sampling, name: str
 ) -> None:
     case = CASES[name]
@@ -220,7 +220,7 @@ def test_a_change_is_made_once_and_answered_as_if_nobody_had_died(
     assert min(deaths.values()) > 1, "a death on either side of the commit"
 
 
-def test_requests_of_one_turn_are_made_once_and_in_order(broker: SteppedBroker, sampling: Sampling) -> None:
+def test_requests_of_one_batch_are_executed_once_and_in_order(broker: SteppedBroker, sampling: Sampling) -> None:
     """One connection creates a topic and another deletes it: the creation is not repeated after that."""
     deaths = 0
     for line in sampling.walk(47):

@@ -90,9 +90,7 @@ def die_when_the_files_have_gone(broker: SteppedBroker, name: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["announced", "used again", "half deleted"])
-def test_a_fetch_of_a_log_that_goes_meanwhile_is_never_told_that_its_offset_is_out_of_range(
-    tmp_path: Path, how: str
-) -> None:
+def test_a_fetch_during_deletion_never_gets_offset_out_of_range(tmp_path: Path, how: str) -> None:
     """Its consumer would reset its offset. The log is deleted before each line of the fetch in turn."""
     broker = SteppedBroker(tmp_path, settings={"max.partitions": "1"})
     doomed, heir = named_for(OWNER, 0, "doomed"), named_for(OWNER, 0, "heir")

@@ -59,7 +59,7 @@ def test_e07_no_key_is_registered_twice() -> None:
     assert {key for key, _, _ in table.advertised(has_telemetry=True)} == set(table.APIS)
 
 
-def test_e03_what_one_handler_can_do_alone_is_answered_in_the_same_turn(stepped: SteppedBroker) -> None:
+def test_e03_a_request_of_one_handler_gets_its_response_in_the_same_run(stepped: SteppedBroker) -> None:
     (own, *_) = stepped.owned_by("topic", 0)
     sent = stepped.client().produce([("topic", own, record_batch([b"alone"]))])
     assert sent.target == 0
@@ -68,7 +68,7 @@ def test_e03_what_one_handler_can_do_alone_is_answered_in_the_same_turn(stepped:
     assert produced(sent) == [(0, 0)]
 
 
-def test_e03_what_another_completes_is_answered_by_the_handler_that_took_the_request(stepped: SteppedBroker) -> None:
+def test_e03_a_forwarded_request_gets_its_response_from_its_first_handler(stepped: SteppedBroker) -> None:
     """The other owner's response arrives as a message; the request's own handler completes it in a later turn."""
     own, foreign = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
     batch = record_batch([b"shared"])

@@ -250,7 +250,7 @@ def test_both_owners_die(broker: SteppedBroker, sampling: Sampling, name: str) -
 
 
 @pytest.mark.parametrize("name", ["fast", "both owners, owner appends", "both owners, owner appends, log append time"])
-def test_the_replacement_dies_while_it_takes_over(broker: SteppedBroker, sampling: Sampling, name: str) -> None:
+def test_the_replacement_dies_during_recovery(broker: SteppedBroker, sampling: Sampling, name: str) -> None:
     """The first dies between the write of the records and the publication of the end: the notes exist."""
     case = CASES[name]._replace(every=5)
     victim = case.turns[-1]

@@ -123,7 +123,7 @@ def test_a_fault_at_the_commit_of_one_partition_costs_no_other_its_records(
     assert stepped.values("topic", broken) == [b"before"] * known + [b"again"]
 
 
-def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
+def test_a_failed_response_to_an_offset_commit_affects_no_later_commit(
     stepped: SteppedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     clients = [stepped.client() for _ in range(2)]
@@ -138,9 +138,7 @@ def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
     assert "an offset commit" in caplog.text
 
 
-def test_what_was_answered_before_a_fault_of_the_turn_goes_out(
-    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_responses_from_before_a_fault_are_sent(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The requests already read continue in the next turn, and their memory is still held."""
     partition = stepped.owned_by("topic", 0)[0]
     client = stepped.client()
@@ -201,7 +199,7 @@ class Loop:
         return self.waits
 
 
-def test_a_turn_that_meets_a_fault_is_followed_by_another_at_once() -> None:
+def test_a_run_with_a_fault_is_followed_by_another_at_once() -> None:
     """Not after 300 ms: for requests already read, no bell rings a second time."""
     assert Loop(1).run() == [0.3]
 
@@ -217,7 +215,7 @@ def test_faults_in_a_row_are_paused_after_longer_and_longer() -> None:
 
 
 @pytest.mark.parametrize("end", ["committed", "closed"])
-def test_who_waits_for_a_transactional_id_is_told_whatever_befalls_another(
+def test_a_fault_of_one_init_producer_id_leaves_no_other_without_a_response(
     end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     staged: list[Callable[[int, int, int], None]] = []

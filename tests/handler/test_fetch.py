@@ -84,7 +84,7 @@ def test_several_partitions_in_several_ranges(stepped: SteppedBroker) -> None:
         assert [record.value for record in read_batches(part.records)] == [b"%d" % partition * 30_000]
 
 
-def test_the_first_batch_comes_whole_and_no_further_one_beyond_the_limit(stepped: SteppedBroker) -> None:
+def test_the_first_batch_is_whole_and_no_further_one_exceeds_the_limit(stepped: SteppedBroker) -> None:
     """KIP-74: a batch larger than every limit does not stop its consumer."""
     for partition in range(2):
         fill(stepped, partition, [b"z" * 5_000])
@@ -217,7 +217,7 @@ def test_min_bytes_and_the_deadline(stepped: SteppedBroker) -> None:
     assert values(sent) == [b"little"]
 
 
-def test_a_replacement_does_not_let_a_parked_fetch_wait_anew(stepped: SteppedBroker) -> None:
+def test_a_replacement_keeps_the_deadline_of_a_parked_fetch(stepped: SteppedBroker) -> None:
     sent = fetch(stepped.client(), 0, 0, max_wait_ms=500)
     stepped.clock.advance_ms(400)
     stepped.replace(sent.target)
@@ -232,7 +232,7 @@ def test_a_replacement_does_not_let_a_parked_fetch_wait_anew(stepped: SteppedBro
     assert values(sent) == []
 
 
-def test_min_bytes_beyond_what_may_be_answered_is_not_waited_for(stepped: SteppedBroker) -> None:
+def test_min_bytes_beyond_max_bytes_is_not_waited_for(stepped: SteppedBroker) -> None:
     fill(stepped, 0, [b"x" * 200], [b"y" * 200])
     at_once = fetch(stepped.client(), 0, 0, max_wait_ms=500, min_bytes=1 << 20, size=200)
     stepped.run_once(at_once.target)
@@ -242,7 +242,7 @@ def test_min_bytes_beyond_what_may_be_answered_is_not_waited_for(stepped: Steppe
 
 @pytest.mark.parametrize("handler", [0, 1])
 @pytest.mark.parametrize("again", [False, True])
-def test_a_topic_that_goes_takes_no_fetch_with_it(stepped: SteppedBroker, handler: int, again: bool) -> None:
+def test_a_fetch_survives_the_deletion_of_its_topic(stepped: SteppedBroker, handler: int, again: bool) -> None:
     """Deleted, or deleted and recreated under the same name before any handler has noticed."""
     partition = stepped.owned_by("topic", 0)[0]
     sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=1000)
@@ -263,7 +263,7 @@ def test_a_topic_that_goes_takes_no_fetch_with_it(stepped: SteppedBroker, handle
     assert stepped.handler(handler).wait_ms() == 300
 
 
-def test_a_topic_of_the_same_name_starts_anew(stepped: SteppedBroker) -> None:
+def test_a_topic_of_the_same_name_starts_empty(stepped: SteppedBroker) -> None:
     fill(stepped, 0, [b"old"], [b"old"])
     stepped.delete("topic")
     stepped.settle()
@@ -291,7 +291,7 @@ def test_a_replacement_serves_the_fetch_that_was_parked(stepped: SteppedBroker) 
 
 
 @pytest.mark.parametrize("parked", [False, True])
-def test_a_topic_that_goes_between_finding_and_reading_its_records_is_an_error_of_its_partitions(
+def test_a_topic_deleted_between_search_and_read_is_an_error_of_its_partitions(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, parked: bool
 ) -> None:
     """The connection remains, and records of other partitions are returned."""
@@ -329,7 +329,7 @@ def test_a_topic_that_goes_between_finding_and_reading_its_records_is_an_error_o
     assert [record.value for record in read_batches(other.records)] == [b"record"]
 
 
-def test_records_whose_file_goes_again_and_again_are_an_error_of_their_partition(
+def test_a_segment_that_vanishes_repeatedly_is_an_error_of_its_partition(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(stepped, 0, [b"there"])
@@ -466,7 +466,7 @@ def test_a_fetch_of_more_partitions_than_there_can_be_closes_its_connection(
     assert "may be named" in caplog.text
 
 
-def test_a_partition_that_is_named_twice_is_answered_twice(stepped: SteppedBroker) -> None:
+def test_a_partition_that_is_named_twice_has_two_responses(stepped: SteppedBroker) -> None:
     body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, 1) + string("topic") + struct.pack(">i", 2)
     body += 2 * struct.pack(">iiqqi", 0, -1, 0, -1, 1 << 20)
     sent = stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""))
@@ -476,7 +476,7 @@ def test_a_partition_that_is_named_twice_is_answered_twice(stepped: SteppedBroke
     assert [[record.value for record in read_batches(part.records)] for part in parts] == [[b"new"]] * 2
 
 
-def test_a_handler_that_was_left_behind_looks_at_everything_that_it_watches(stepped: SteppedBroker) -> None:
+def test_a_handler_that_lags_checks_every_watched_row(stepped: SteppedBroker) -> None:
     """More rows have moved than fit into an owner's list for it."""
     partition = stepped.owned_by("topic", 0)[0]
     row = stepped.partition("topic", partition).row
@@ -492,7 +492,7 @@ def test_a_handler_that_was_left_behind_looks_at_everything_that_it_watches(step
     assert values(sent) == [b"new"]
 
 
-def test_of_too_many_parked_fetches_the_next_is_answered_at_once(
+def test_beyond_the_limit_of_parked_fetches_a_fetch_completes_at_once(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its client retries. The waiting ones continue to wait."""

@@ -48,7 +48,7 @@ class Consumer:
 
 
 @pytest.mark.parametrize("version", SESSION_VERSIONS)
-def test_only_what_is_new_is_named_and_answered(stepped: SteppedBroker, version: int) -> None:
+def test_only_changed_partitions_are_sent(stepped: SteppedBroker, version: int) -> None:
     append(stepped, 1, b"a")
     consumer = Consumer(stepped, version)
     begun = consumer.fetch([(0, 0), (1, 0), (2, 0)])
@@ -66,7 +66,7 @@ def test_only_what_is_new_is_named_and_answered(stepped: SteppedBroker, version:
     assert stepped.handler(0).gauges()["fetch_session_partitions"] == 3
 
 
-def test_partitions_come_and_go(stepped: SteppedBroker) -> None:
+def test_partitions_are_added_and_forgotten(stepped: SteppedBroker) -> None:
     consumer = Consumer(stepped)
     for partition in range(4):
         append(stepped, partition, b"%d" % partition)
@@ -107,7 +107,7 @@ def test_a_session_that_cannot_be_gone_on_with(stepped: SteppedBroker) -> None:
     assert other.fetch().error == ID_MISMATCH
 
 
-def test_a_request_whose_response_could_not_be_sent_is_answered_again(stepped: SteppedBroker) -> None:
+def test_a_request_whose_response_could_not_be_sent_gets_another(stepped: SteppedBroker) -> None:
     """Its processor has resent it to the handler: the response has all partitions, in case the client missed some."""
     consumer = Consumer(stepped)
     consumer.fetch([(0, 0), (1, 0)])
@@ -140,7 +140,7 @@ def test_a_full_fetch_ends_the_session_that_it_names(stepped: SteppedBroker) -> 
     assert stepped.handler(0).gauges()["fetch_sessions"] == 2
 
 
-def test_an_error_is_told_until_it_is_gone_and_so_is_that_it_has_gone(stepped: SteppedBroker) -> None:
+def test_an_error_and_its_end_are_both_sent(stepped: SteppedBroker) -> None:
     topic = stepped.parts(0).metadata.topic("topic")
     assert topic is not None
     partitions = len(topic.partitions)
@@ -173,7 +173,7 @@ def test_a_replacement_knows_no_sessions(stepped: SteppedBroker) -> None:
     assert consumer.fetch([(0, 0)]).parts == [Answered(0, 0, [b"a"])]
 
 
-def test_each_partition_has_its_turn_when_a_response_has_not_room_for_all(stepped: SteppedBroker) -> None:
+def test_partitions_rotate_when_a_response_has_not_room_for_all(stepped: SteppedBroker) -> None:
     for partition in range(4):
         append(stepped, partition, b"%d" % partition)
     consumer = Consumer(stepped)

@@ -90,7 +90,7 @@ def test_what_is_not_there_yet_is_waited_for(stepped: SteppedBroker) -> None:
 
 
 @pytest.mark.parametrize("isolation", [0, COMMITTED])
-def test_an_older_segment_is_answered_at_once(stepped: SteppedBroker, isolation: int) -> None:
+def test_a_fetch_of_an_older_segment_completes_at_once(stepped: SteppedBroker, isolation: int) -> None:
     """No records are appended to it."""
     stepped.create("small", 1, {"internal.segment.bytes": str(2 * len(BATCH) + 50)})
     fill(stepped, "small", 0, 5)
@@ -115,7 +115,7 @@ def test_a_batch_beyond_the_limit_is_returned_after_a_wait(stepped: SteppedBroke
     assert batches(sent) == [1, 1]
 
 
-def test_a_batch_beyond_the_limit_comes_with_the_records_that_end_its_wait(stepped: SteppedBroker) -> None:
+def test_a_batch_beyond_the_limit_is_returned_with_the_records_that_end_its_wait(stepped: SteppedBroker) -> None:
     fill(stepped, "topic", 0, 1)
     sent = fetch(stepped, [(0, 0), (1, 0)], min_bytes=len(BATCH) + len(LITTLE), size=len(LITTLE))
     assert not sent.answers

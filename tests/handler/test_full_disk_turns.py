@@ -83,7 +83,7 @@ def manager(broker: SteppedBroker) -> PartitionManager:
     return broker.parts(0).partitions
 
 
-def test_no_log_is_restored_in_the_turn_and_one_in_each_slice(broker: SteppedBroker, restored: list[str]) -> None:
+def test_each_slice_restores_one_log(broker: SteppedBroker, restored: list[str]) -> None:
     send(broker, b"before")
     broker.settle()
     fill_the_disk(broker)
@@ -211,7 +211,7 @@ def test_epochs_that_could_not_be_written_are_written_in_slices(
     assert not any(log.is_behind for log in logs)
 
 
-def test_ten_thousand_logs_are_told_with_little(broker: SteppedBroker) -> None:
+def test_ten_thousand_logs_are_notified_cheaply(broker: SteppedBroker) -> None:
     """Settings are not read again for a change of the disk state."""
     partitions = manager(broker)
     gate = partitions.storage

@@ -62,7 +62,7 @@ def handler() -> Lags:
     return Lags()
 
 
-def test_what_has_changed_is_told_once(handler: Lags) -> None:
+def test_changed_lags_are_recorded_once(handler: Lags) -> None:
     handler.add("group", {(TOPIC, 0): 5, (TOPIC, 1): 100})
     assert [row["records"] for row in handler.round()] == [90], "what was there when the handler began"
     handler.commit("group", 0, 30)
@@ -78,7 +78,7 @@ def test_what_has_changed_is_told_once(handler: Lags) -> None:
     assert [(row["records"], row["partition"]) for row in handler.round()] == [(270, 1)]
 
 
-def test_who_keeps_up_is_told_of_and_has_nothing_unread(handler: Lags) -> None:
+def test_a_group_without_lag_is_recorded_with_zero(handler: Lags) -> None:
     handler.add("group", {(TOPIC, 0): 90})
     handler.round()
     handler.commit("group", 0, 100)
@@ -89,7 +89,7 @@ def test_who_keeps_up_is_told_of_and_has_nothing_unread(handler: Lags) -> None:
     assert [row["records"] for row in handler.round()] == [0]
 
 
-def test_a_new_group_is_told_of_and_one_that_has_gone_forgotten(handler: Lags) -> None:
+def test_new_groups_are_recorded_and_deleted_ones_forgotten(handler: Lags) -> None:
     handler.round()
     handler.add("new", {(TOPIC, 0): 100})
     assert len(handler.round()) == 1
@@ -105,7 +105,7 @@ def test_a_lag_that_cannot_be_known_is_left_out(handler: Lags) -> None:
     assert [(row["topic"], row["records"]) for row in handler.round()] == [(TOPIC, 5)]
 
 
-def test_many_groups_are_told_of_a_few_at_a_time(handler: Lags) -> None:
+def test_many_groups_are_recorded_a_few_at_a_time(handler: Lags) -> None:
     handler.round()
     for number in range(2 * MOST_ROWS):
         handler.add(f"group {number}", {(TOPIC, 0): 50})
@@ -122,7 +122,7 @@ def test_many_groups_are_told_of_a_few_at_a_time(handler: Lags) -> None:
     assert len(handler.round()) == 1
 
 
-def test_groups_of_which_there_is_nothing_to_tell_take_little_time_at_once(handler: Lags) -> None:
+def test_unchanged_groups_need_little_time_at_once(handler: Lags) -> None:
     for number in range(5):
         handler.add(f"group {number}", {(TOPIC, 0): 50})
     handler.clock.monotonic_ns = lambda: handler.now_ns + MOST_NS
@@ -134,7 +134,7 @@ def test_groups_of_which_there_is_nothing_to_tell_take_little_time_at_once(handl
     assert left == [4, 3, 2, 1]
 
 
-def test_a_broker_that_nobody_uses_tells_nothing(handler: Lags) -> None:
+def test_an_idle_broker_records_no_lags(handler: Lags) -> None:
     handler.add("group", {(TOPIC, 0): 5})
     handler.feed.is_used = False
     assert handler.round() == []

@@ -29,7 +29,7 @@ def handler() -> Handler:
     return Handler()
 
 
-def test_nothing_is_told_while_nobody_looks(handler: Handler) -> None:
+def test_nothing_is_published_without_readers(handler: Handler) -> None:
     handler.snapshot.run_once(handler.now_ns)
     assert handler.reader.read() is None
     handler.wants.web_looks(handler.now_ns + 1)
@@ -55,7 +55,7 @@ def test_a_share_group_has_its_members_and_their_partitions(handler: Handler) ->
     assert (member["silent_ms"], member["session_left_ms"]) == (30_000, 15_000)
 
 
-def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handler) -> None:
+def test_it_is_published_once_a_second_and_less_often_if_it_is_slow(handler: Handler) -> None:
     handler.wants.web_looks(10**15)
     checked = []
     handler.snapshot._now_ns = lambda: handler.now_ns + INTERVAL_NS // 10
@@ -73,7 +73,7 @@ def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handl
     assert len(set(checked)) == 2 + 10
 
 
-def test_who_looks_does_not_wait_long_for_a_handler_that_others_keep_from_its_processor(handler: Handler) -> None:
+def test_a_reader_does_not_wait_long_for_a_preempted_handler(handler: Handler) -> None:
     handler.wants.web_looks(10**15)
     handler.snapshot._now_ns = lambda: handler.now_ns + 2 * INTERVAL_NS
     handler.snapshot.run_once(handler.now_ns)
@@ -83,7 +83,7 @@ def test_who_looks_does_not_wait_long_for_a_handler_that_others_keep_from_its_pr
     assert handler.reader.checked_ns > first
 
 
-def test_many_groups_are_told_of_in_slices_and_one_that_goes_meanwhile_does_no_harm(handler: Handler) -> None:
+def test_many_groups_are_published_in_slices_despite_a_deleted_one(handler: Handler) -> None:
     for number in range(1000):
         handler.add(f"group-{number}", {(TOPIC, 0): 20})
     steps = handler.snapshot.document()
@@ -194,7 +194,7 @@ def test_s124_share_partitions_with_and_without_a_reader(handler: Handler) -> No
     ]  # fmt: skip
 
 
-def test_transactions_under_way_are_told_and_the_rest_is_counted(handler: Handler) -> None:
+def test_open_transactions_are_published_and_the_rest_is_counted(handler: Handler) -> None:
     resting = TransactionMetadata(1, 0, 60_000, 5, EMPTY)
     ongoing = TransactionMetadata(2, 3, 60_000, 5, ONGOING, frozenset({(TOPIC, 1), (TOPIC, 0)}), 99)
     for number, metadata in enumerate((resting, ongoing, resting)):

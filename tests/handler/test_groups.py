@@ -69,7 +69,7 @@ def test_a_member_of_any_type_joins_reports_and_leaves(broker: SteppedBroker, pr
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_join_is_answered_in_every_version(broker: SteppedBroker, version: int) -> None:
+def test_join_in_every_version(broker: SteppedBroker, version: int) -> None:
     """I11: from version 4 on a new member gets its id first."""
     values = {
         "group_id": "group",
@@ -110,7 +110,7 @@ def test_versions_of_sync_heartbeat_and_leave(broker: SteppedBroker) -> None:
         assert [int(each.error_code) for each in answer.members] == codes
 
 
-def test_e23_a_request_that_strays_to_another_handler_is_told_so(broker: SteppedBroker) -> None:
+def test_e23_a_request_to_the_wrong_handler_is_not_coordinator(broker: SteppedBroker) -> None:
     [group] = groups_of(broker, 0, 1)
     frame = codec.encode_request(HEARTBEAT, 4, 0, "test", {"group_id": group, "member_id": "m"})
     sent = broker.client().send_frame(HEARTBEAT, 4, frame[4:], target=1)
@@ -152,7 +152,7 @@ def test_waiting_members_outlive_their_coordinators_handler(broker: SteppedBroke
 # ---- offsets ---------------------------------------------------------------------------------------------------------
 
 
-def test_commits_are_told_with_their_metadata(broker: SteppedBroker) -> None:
+def test_commits_keep_their_metadata(broker: SteppedBroker) -> None:
     """Users row 7: the metadata of a commit is not lost, also with a later coordinator."""
     assert simple(broker, "group", {PLACES[0]: 5}, "where I was") == [0]
     for _ in range(2):
@@ -203,7 +203,9 @@ def test_commit_in_every_version(broker: SteppedBroker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 9, 10])
-def test_what_does_not_exist_is_said_to_be_unknown_whatever_the_group_says(broker: SteppedBroker, version: int) -> None:
+def test_unknown_topics_and_partitions_are_errors_before_the_groups_validation(
+    broker: SteppedBroker, version: int
+) -> None:
     """As in Kafka: 3 or 100 before the group's validation; topics without partitions are omitted from the response."""
     info = broker.parts(0).metadata.topic("topic")
     assert info is not None
@@ -278,7 +280,7 @@ def test_offsets_are_deleted_unless_a_member_reads_their_topic(broker: SteppedBr
         assert int(call(broker, broker.client(), OFFSET_DELETE, 0, values | {"group_id": group}).error_code) == code
 
 
-def test_offsets_of_a_deleted_topic_go_with_it(broker: SteppedBroker) -> None:
+def test_offsets_of_a_deleted_topic_are_deleted(broker: SteppedBroker) -> None:
     """Also those of a topic already replaced by another of its name."""
     simple(broker, "group", {PLACES[0]: 5})
     broker.delete("topic")
@@ -303,7 +305,7 @@ def test_offsets_of_a_topic_that_was_replaced_while_nobody_looked(broker: Steppe
 
 
 @pytest.mark.parametrize("broker", [EXPIRE_SOON], indirect=True)
-def test_offsets_expire_and_an_empty_group_goes_with_the_last(broker: SteppedBroker) -> None:
+def test_offsets_expire_and_the_empty_group_with_the_last(broker: SteppedBroker) -> None:
     member = Member(broker, "group")
     member.join()
     member.commit({PLACES[0]: 5})
@@ -541,7 +543,7 @@ def test_a_confirmed_commit_survives_the_death_of_its_handler_at_any_line(
             break
 
 
-def test_a_member_gets_its_assignment_whatever_line_its_coordinator_dies_at(
+def test_a_member_gets_its_assignment_for_a_death_of_its_coordinator_at_any_line(
     broker: SteppedBroker, sampling: Sampling
 ) -> None:
     """Users row 7: in the worst case it must rejoin, which every client does automatically."""

@@ -117,7 +117,7 @@ def test_e01_the_mean_over_all_handlers_is_a_fraction(monkeypatch: pytest.Monkey
     assert sum(fractions) / HANDLERS == 0.5
 
 
-def test_e01_the_page_is_written_now_and_then_and_goes_on_with_a_predecessors_counts(pages: MetricsSegment) -> None:
+def test_e01_the_page_is_written_now_and_then_and_continues_a_predecessors_counts(pages: MetricsSegment) -> None:
     page = pages.page(HANDLER, 0)
     for expected in (300, 600):
         clock = FakeClock()

@@ -181,7 +181,7 @@ def test_a_group_larger_than_any_message_is_written_and_read_back(broker: Steppe
     assert member.heartbeat() == 0
 
 
-def test_questions_that_travel_as_files_leave_none_behind(broker: SteppedBroker) -> None:
+def test_requests_that_travel_as_files_leave_no_file(broker: SteppedBroker) -> None:
     names = groups_of(broker, 0, 100) + groups_of(broker, 1, 100, "other" * 40)
     answer = answer_of(refused(broker, 15, 5, {"groups": names}))
     assert [each.group_id for each in answer.groups] == names
@@ -218,7 +218,7 @@ def test_a_client_that_asks_for_member_ids_in_a_loop_gets_them_and_costs_little(
 
 
 @pytest.mark.parametrize("version", [1, 9])
-def test_offsets_that_cannot_be_written_are_told_to_nobody(broker: SteppedBroker, version: int) -> None:
+def test_unwritten_offsets_are_never_returned(broker: SteppedBroker, version: int) -> None:
     """An OffsetFetch in the turn of an OffsetCommit gets its response after the commit."""
     group_id = groups_of(broker, 0, 1)[0]
     member = Member(broker, group_id)

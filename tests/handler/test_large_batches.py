@@ -103,7 +103,7 @@ def test_others_are_served_while_a_batch_is_written(broker: SteppedBroker, piece
     assert sorted(first_values(broker, own)) == [b"0", b"1", b"2"]
 
 
-def test_what_waits_has_its_turn_before_the_next_large_one(broker: SteppedBroker, pieces: Pieces) -> None:
+def test_waiting_batches_precede_the_next_large_one(broker: SteppedBroker, pieces: Pieces) -> None:
     partition = broker.owned_by("topic", 0)[0]
     batches = [large(0), small(1), large(2), small(3), large(4)]
     sent = [send(broker.client(), partition, batch) for batch in batches]
@@ -170,7 +170,7 @@ def test_a_handler_dies_at_any_line(broker: SteppedBroker, sampling: Sampling, c
     assert run(broker, case, sampling, die) > 100
 
 
-def test_a_batch_that_comes_again_while_it_is_written(broker: SteppedBroker, pieces: Pieces) -> None:
+def test_a_batch_resent_while_it_is_written(broker: SteppedBroker, pieces: Pieces) -> None:
     partition = broker.owned_by("topic", 0)[0]
     batch = large(1, producer_id=7, producer_epoch=0, base_sequence=0)
     sent = [send(broker.client(), partition, batch) for _ in range(3)]
@@ -180,7 +180,7 @@ def test_a_batch_that_comes_again_while_it_is_written(broker: SteppedBroker, pie
     assert pieces.written
 
 
-def test_a_topic_that_goes_and_comes_again_meanwhile(broker: SteppedBroker, pieces: Pieces) -> None:
+def test_a_topic_recreated_while_its_batch_is_written(broker: SteppedBroker, pieces: Pieces) -> None:
     """No further writes reach the old position: the files there belong to another topic."""
     partition = broker.owned_by("topic", 0)[0]
     sent = [send(broker.client(), partition, batch) for batch in (large(1), small(2))]

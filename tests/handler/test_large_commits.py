@@ -51,7 +51,7 @@ def test_a_commit_of_very_many_partitions_is_validated_in_portions(
     assert committed(broker, group, [("topic", 0), ("topic", 3)]) == [(ROUNDS - 1, 0)] * 2
 
 
-def test_a_small_commit_behind_a_large_one_counts(broker: SteppedBroker) -> None:
+def test_a_small_commit_after_a_large_one_counts(broker: SteppedBroker) -> None:
     """With and without a cache entry for its shape."""
     [group] = groups_of(broker, 0, 1)
     client = broker.client()

@@ -45,7 +45,7 @@ def turn_until(broker: SteppedBroker, sent: list[Sent], pause_ms: int = 1) -> in
     return longest
 
 
-def test_hundreds_of_members_join_and_sync_in_short_turns(broker: SteppedBroker) -> None:
+def test_hundreds_of_members_join_and_sync_in_short_runs(broker: SteppedBroker) -> None:
     """The handler dies while some members wait for their responses: its replacement sends them."""
     open_coordinator_topics(broker)
     clients = [broker.client() for _ in range(MEMBERS)]

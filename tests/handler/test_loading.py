@@ -122,7 +122,7 @@ def test_groups_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, 
     assert len(listed.groups) == RECORDS + 1
 
 
-def test_who_dies_while_it_loads_is_replaced_by_one_that_loads_anew(broker: SteppedBroker) -> None:
+def test_a_handler_that_dies_while_loading_is_replaced_by_one_that_loads_again(broker: SteppedBroker) -> None:
     assert Member(broker, GROUP).commit({PLACE: 7}) == [0]
     owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
     for _ in range(2):
@@ -146,7 +146,7 @@ def test_a_partition_that_is_deleted_while_it_is_loaded_is_forgotten(broker: Ste
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("turns", [0, 5, 10, 20])
-def test_a_marker_that_comes_while_a_group_is_loaded_counts(broker: SteppedBroker, turns: int, commit: bool) -> None:
+def test_a_marker_written_while_a_group_is_loaded_counts(broker: SteppedBroker, turns: int, commit: bool) -> None:
     producer = TransactionalProducer(broker, ID, newest=True)
     sent = producer.init()
     broker.settle()
@@ -206,7 +206,7 @@ def test_ids_that_have_expired_are_forgotten_in_slices(broker: SteppedBroker) ->
     assert not list(broker.parts(owner).coordinators.transactions.transactions())
 
 
-def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
+def test_offsets_of_a_deleted_topic_are_deleted_in_slices_and_never_returned(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even between two slices, nor for a recreated topic; commits to the new topic remain."""
@@ -240,7 +240,7 @@ def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
 
 @pytest.mark.parametrize("broker", [{"max.partitions": "1600"}], indirect=True)
 @pytest.mark.parametrize("topics", [1, 700])
-def test_offsets_of_one_group_go_in_slices_and_who_asks_for_it_is_told_to_come_again(
+def test_offsets_of_one_group_are_deleted_in_slices_while_requests_must_retry(
     broker: SteppedBroker, topics: int
 ) -> None:
     """It may have read very many partitions of one topic, or very many topics: all of them are deleted together."""
@@ -302,9 +302,7 @@ def test_offsets_of_one_group_expire_in_slices_and_what_is_committed_meanwhile_s
     assert GROUP in shard.groups
 
 
-def test_partitions_that_could_not_be_written_to_are_let_go_of_and_read_back_in_slices(
-    broker: SteppedBroker, replays: list[int]
-) -> None:
+def test_failed_partitions_are_closed_and_loaded_again_in_slices(broker: SteppedBroker, replays: list[int]) -> None:
     """A full disk fails the writes to all of them in one turn; meanwhile no response denies that groups exist."""
     owner = broker.partition(GROUP_TOPIC, 0).owner
     own = broker.owned_by(GROUP_TOPIC, owner)

@@ -59,7 +59,7 @@ def owner(tmp_path: Path) -> Owner:
     return Owner(tmp_path / "t-0")
 
 
-def test_segments_below_an_offset_go_and_the_start_is_published(owner: Owner) -> None:
+def test_segments_below_an_offset_are_deleted_and_the_start_is_published(owner: Owner) -> None:
     size = owner.log.size_bytes
     assert owner.retain(2) == (0, size // 2)
     assert owner.table.read_start(ROW_NUMBER) == 2
@@ -105,7 +105,7 @@ def test_a_segment_that_somebody_appends_to_stays(owner: Owner) -> None:
     assert [info.base_offset for info in owner.log.segments()] == [3]
 
 
-def test_on_a_full_disk_what_needs_no_new_segment_goes_first(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_full_disk_deletions_precede_rolls(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """All segments are expired, without space for a new one: deleting the others first frees space."""
 
     def fail(*_: object) -> None:

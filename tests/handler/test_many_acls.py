@@ -79,7 +79,7 @@ def in_force(broker: SteppedBroker, target: int) -> int:
     return len(authorizer)
 
 
-def test_no_turn_is_long_however_many_acls_are_made_and_deleted(broker: SteppedBroker) -> None:
+def test_no_run_is_long_however_many_acls_are_created_and_deleted(broker: SteppedBroker) -> None:
     # Imports on the first use are not measured.
     longest_turn(broker, ApiKey.CREATE_ACLS, VERSION, create(1))
     longest_turn(broker, ApiKey.DELETE_ACLS, VERSION, delete([deletion(0)]))
@@ -182,7 +182,7 @@ def test_the_change_itself_is_a_few_statements_and_is_not_read_by_its_maker(
     assert not reads
 
 
-def test_a_change_that_comes_between_brings_the_acls_with_it(broker: SteppedBroker) -> None:
+def test_an_interleaved_change_includes_the_acls(broker: SteppedBroker) -> None:
     """The controller has no further changes to apply, and each process has the ACLs exactly once."""
     controller = broker.controller
     acls = [Acl(2, f"t{number}", 3, "User:u", "*", 3, 3) for number in range(3)]
@@ -201,7 +201,7 @@ def test_a_change_that_comes_between_brings_the_acls_with_it(broker: SteppedBrok
 
 
 @pytest.mark.parametrize("is_far_behind", [False, True])
-def test_a_handler_takes_very_many_over_in_steps_and_puts_them_in_force_at_once(
+def test_a_handler_loads_very_many_in_steps_and_applies_them_at_once(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, *, is_far_behind: bool
 ) -> None:
     controller = broker.controller

@@ -27,7 +27,7 @@ def set_config(cluster: AdminCluster, resource_type: int, name: str, key: str, v
     cluster.controller.alter_configs(resource_type, name, alteration, validate_only=False)
 
 
-def test_owners_are_what_routing_says(cluster: AdminCluster) -> None:
+def test_owners_follow_routing(cluster: AdminCluster) -> None:
     topic = cluster.create("orders", 7)
     for partition in topic.partitions:
         assert partition.owner == owner_of(topic_hash(b"orders"), partition.index, HANDLERS)
@@ -94,7 +94,7 @@ def test_a_process_that_missed_a_tombstone_still_learns_of_the_deletion(cluster:
     sleeper.close()
 
 
-def test_a_replacement_is_told_of_deletions_that_are_not_carried_out(cluster: AdminCluster) -> None:
+def test_a_replacement_gets_unfinished_deletions(cluster: AdminCluster) -> None:
     topic = cluster.create("left-over", 3)
     cluster.delete("left-over")
     replacement = cluster.new_cache()
@@ -103,7 +103,7 @@ def test_a_replacement_is_told_of_deletions_that_are_not_carried_out(cluster: Ad
     replacement.close()
 
 
-def test_topic_settings_take_effect_and_are_reported(cluster: AdminCluster) -> None:
+def test_topic_settings_are_applied_and_reported(cluster: AdminCluster) -> None:
     cluster.create("configured", configs={"segment.bytes": "2097152"})
     cache = cluster.handlers[0]
     before = cache.topic("configured")

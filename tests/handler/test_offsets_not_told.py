@@ -37,7 +37,7 @@ def errors_of(answer: Any, version: int) -> tuple[int, list[int]]:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_a_failure_to_say_is_an_error_wherever_a_client_may_look(broker: SteppedBroker, version: int) -> None:
+def test_a_failed_offset_load_is_an_error_in_every_api(broker: SteppedBroker, version: int) -> None:
     """Kafka's error, in Kafka's field; below version 8 also in each partition, the only field that aiokafka reads."""
     member = Member(broker, GROUP)
     assert member.commit({PLACE: 7}) == [0]

@@ -50,7 +50,7 @@ def test_the_steps_of_one_place_are_taken_in_their_order() -> None:
     assert not log.changes
 
 
-def test_each_slice_takes_the_steps_of_one_partition() -> None:
+def test_each_slice_runs_the_steps_of_one_partition() -> None:
     log = Log()
     for index in range(5):
         log.add(("a", index), str(index), opens=index)

@@ -44,7 +44,7 @@ def list_transactions(broker: SteppedBroker, pattern: str) -> Sent:
     return send(broker.client(), LIST_TRANSACTIONS, 2, values)
 
 
-def test_a_subscription_with_a_pattern_is_resolved_beside_others(broker: SteppedBroker) -> None:
+def test_a_subscription_with_a_pattern_is_resolved_between_other_requests(broker: SteppedBroker) -> None:
     _, *groups = groups_of(broker, 0, 3)
     fields: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": HEAVY}
     bystander = broker.client()
@@ -60,7 +60,7 @@ def test_a_subscription_with_a_pattern_is_resolved_beside_others(broker: Stepped
         assert int(answer_of(again).error_code) == 0
 
 
-def test_transactions_are_chosen_by_a_pattern_beside_others(broker: SteppedBroker) -> None:
+def test_transactions_are_chosen_by_a_pattern_between_other_requests(broker: SteppedBroker) -> None:
     names = [f"0{number}-{'ab' * 350}" for number in range(30)]
     for name in names:
         initialised(broker, name)

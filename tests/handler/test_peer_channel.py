@@ -145,7 +145,7 @@ def small_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_channel, "PEER_RING_BYTES", 1024)
 
 
-def test_d04_handlers_that_forward_to_each_other_do_not_stand_still(broker: SteppedBroker) -> None:
+def test_d04_handlers_that_forward_to_each_other_do_not_deadlock(broker: SteppedBroker) -> None:
     client = broker.client()
     ways = [broker.owned_by("topic", owner) for owner in (0, 1)]
     sent = []
@@ -160,7 +160,7 @@ def test_d04_handlers_that_forward_to_each_other_do_not_stand_still(broker: Step
         assert sorted(map(int, broker.values("topic", partition))) == list(range(60))
 
 
-def test_a_question_that_meets_a_fault_is_answered(
+def test_a_peer_request_that_meets_a_fault_gets_a_response(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, foreign = (broker.owned_by("topic", owner)[0] for owner in (0, 1))
@@ -182,7 +182,7 @@ def test_a_question_that_meets_a_fault_is_answered(
     assert broker.released(0, 0)
 
 
-def test_what_has_been_done_behind_a_message_that_is_not_answered_is_not_done_again(
+def test_messages_completed_after_a_pending_one_are_not_repeated(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
     """The message remains in the ring with all later ones; a replacement must not repeat those."""

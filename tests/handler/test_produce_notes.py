@@ -85,7 +85,7 @@ def test_a_forwarded_part_that_could_not_be_written_is_not_acknowledged_later(
     assert stepped.values("topic", own) == [b"own"]
 
 
-def test_a_duplicate_of_what_stands_succeeds_though_the_rest_of_the_turn_fails(
+def test_a_duplicate_of_an_appended_batch_succeeds_though_its_commit_fails(
     stepped: SteppedBroker, with_full_disk: Callable[[Callable[[], object]], None]
 ) -> None:
     """`G26`."""
@@ -190,7 +190,7 @@ def held_behind_another(stepped: SteppedBroker, own: int, foreign: int) -> tuple
     return held, behind
 
 
-def test_what_stands_is_not_rejected_by_settings_that_came_later(stepped: SteppedBroker) -> None:
+def test_appended_batches_are_not_rejected_by_later_settings(stepped: SteppedBroker) -> None:
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     _, behind = held_behind_another(stepped, own, foreign)
     change = ConfigChange("min.insync.replicas", Operation.SET, "2")
@@ -203,7 +203,7 @@ def test_what_stands_is_not_rejected_by_settings_that_came_later(stepped: Steppe
 
 
 @pytest.mark.parametrize("owner", [0, 1])
-def test_what_stands_is_not_rejected_because_its_log_cannot_be_opened(
+def test_appended_batches_are_not_rejected_because_their_log_cannot_be_opened(
     stepped: SteppedBroker, owner: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that resends records after an error would duplicate them."""

@@ -35,7 +35,7 @@ def values(broker: SteppedBroker) -> list[int]:
     return [int(value) for index in range(PARTITIONS) for value in broker.values("wide", index)]
 
 
-def test_no_turn_is_long(broker: SteppedBroker) -> None:
+def test_no_run_is_long(broker: SteppedBroker) -> None:
     """Neither the turn of its arrival, which decodes it in one step, nor that of the last part's response."""
     frame = request_frame(PRODUCE, VERSION, 7, body(2))[4:]
     longest_turn(broker, ApiKey.PRODUCE, VERSION, frame)
@@ -69,7 +69,7 @@ def test_each_part_is_appended_once_whenever_its_handler_dies(
     assert broker.released(0, 0)
 
 
-def test_a_death_while_the_response_is_made_is_answered_by_what_was_noted(
+def test_after_a_death_during_encoding_the_response_is_that_of_the_notes(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = 1500
@@ -91,7 +91,7 @@ def test_a_death_while_the_response_is_made_is_answered_by_what_was_noted(
     assert sorted(values(broker)) == list(range(parts))
 
 
-def test_one_that_turns_out_to_be_malformed_ends_its_connection_and_leaves_nothing(
+def test_a_malformed_one_closes_its_connection_and_appends_nothing(
     broker: SteppedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is parsed in slices: a late error is the client's fault, too."""
@@ -104,7 +104,7 @@ def test_one_that_turns_out_to_be_malformed_ends_its_connection_and_leaves_nothi
     assert "beyond the request" in caplog.text
 
 
-def test_without_acks_nothing_is_answered(broker: SteppedBroker) -> None:
+def test_without_acks_there_is_no_response(broker: SteppedBroker) -> None:
     client = broker.client()
     client.send(PRODUCE, VERSION, body(PARTS, acks=0), 0)
     broker.settle(1000)

@@ -74,7 +74,7 @@ def test_others_are_served_between_the_parts_of_a_long_request(stepped: SteppedB
     assert [error for error, _ in produced(long)] == [0] * 60
 
 
-def test_what_a_connection_sends_behind_a_long_request_waits_for_it(stepped: SteppedBroker, costs: Costs) -> None:
+def test_requests_after_a_long_one_of_their_connection_wait_for_it(stepped: SteppedBroker, costs: Costs) -> None:
     costs(10)
     client, partition = stepped.client(), stepped.owned_by("compacted", 0)[0]
     first = client.produce([("compacted", partition, keyed("before"))])
@@ -95,7 +95,7 @@ def test_what_a_connection_sends_behind_a_long_request_waits_for_it(stepped: Ste
     assert produced(again) == [(0, 36)]
 
 
-def test_parts_that_have_not_had_their_turn_in_time_are_rejected(stepped: SteppedBroker, costs: Costs) -> None:
+def test_parts_queued_beyond_their_timeout_are_rejected(stepped: SteppedBroker, costs: Costs) -> None:
     """Their client resends them: none is appended."""
     costs(200)
     for owner in range(2):
@@ -108,7 +108,7 @@ def test_parts_that_have_not_had_their_turn_in_time_are_rejected(stepped: Steppe
         assert taken <= 6 + MOST_UNDER_WAY
 
 
-def test_a_fault_in_a_long_request_closes_its_connection_and_the_line_goes_on(
+def test_a_fault_in_a_long_request_closes_its_connection_and_the_queue_continues(
     stepped: SteppedBroker, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs(10)
@@ -129,7 +129,7 @@ def test_a_fault_in_a_long_request_closes_its_connection_and_the_line_goes_on(
     assert stepped.released(0, 0)
 
 
-def test_requests_that_take_a_turn_together_are_taken_in_several(stepped: SteppedBroker, costs: Costs) -> None:
+def test_a_long_batch_of_requests_is_split_over_several_runs(stepped: SteppedBroker, costs: Costs) -> None:
     """None is released before it has been handled."""
     costs(10)
     partition = stepped.owned_by("compacted", 0)[0]
@@ -144,7 +144,7 @@ def test_requests_that_take_a_turn_together_are_taken_in_several(stepped: Steppe
     assert values(stepped) == list(range(10))
 
 
-def test_what_other_rings_hold_stays_there_when_a_turn_has_become_long(tmp_path: Path) -> None:
+def test_other_rings_are_not_read_in_a_long_run(tmp_path: Path) -> None:
     """All rings are read before any request is handled: a request that was only read is not released."""
     broker = SteppedBroker(tmp_path, processors=2)
     broker.create("compacted", 4, COMPACTED)

@@ -98,7 +98,7 @@ def test_a_row_that_moves_tries_its_watchers_only(delayed: Purgatory) -> None:
     assert (len(one.tries), len(other.tries)) == (2, 1)
 
 
-def test_an_operation_is_tried_once_a_turn_however_many_of_its_rows_have_moved(delayed: Purgatory) -> None:
+def test_an_operation_is_tried_once_a_run_however_many_of_its_rows_have_moved(delayed: Purgatory) -> None:
     """1,000 fetches of 100 partitions each: the cost grows with the moved rows and their watchers."""
     waiting = [Waiting(1000, range(100)) for _ in range(1000)]
     for each in waiting:
@@ -113,7 +113,7 @@ def test_an_operation_is_tried_once_a_turn_however_many_of_its_rows_have_moved(d
     assert delayed.tries - before == 1000
 
 
-def test_a_turn_ends_with_its_time_and_the_next_goes_on(delayed: Purgatory) -> None:
+def test_a_run_ends_with_its_time_and_the_next_continues(delayed: Purgatory) -> None:
     order: list[int] = []
 
     def slow(number: int) -> Callable[[bool], bool]:
@@ -142,7 +142,7 @@ def test_a_turn_ends_with_its_time_and_the_next_goes_on(delayed: Purgatory) -> N
     assert order == list(range(10))
 
 
-def test_a_flag_comes_down_when_its_row_moves_and_nobody_watches_it(delayed: Purgatory) -> None:
+def test_a_flag_is_cleared_when_its_row_moves_without_watchers(delayed: Purgatory) -> None:
     first, second = Waiting(10, (1,)), Waiting(20, (1,))
     delayed.watch(first.operation)
     delayed.watch(second.operation)
@@ -167,7 +167,7 @@ def test_deadlines_are_kept_in_order(delayed: Purgatory) -> None:
     assert delayed.timers.next_deadline_ns() == 30
 
 
-def test_what_waits_for_another_process_is_tried_once_a_turn_with_changes(delayed: Purgatory) -> None:
+def test_operations_waiting_for_another_process_are_tried_once_a_run_with_changes(delayed: Purgatory) -> None:
     """For any number of changes: a thousand responses of owners do not try each waiting request a thousand times."""
     waiting = Waiting(100)
     delayed.watch(waiting.operation)
@@ -219,7 +219,7 @@ def test_an_operation_without_a_response_at_its_deadline_is_given_up(
     assert "deadline" in caplog.text
 
 
-def test_answered_operations_do_not_pile_up_behind_one_that_waits(delayed: Purgatory) -> None:
+def test_completed_operations_do_not_accumulate(delayed: Purgatory) -> None:
     waiting = Waiting(10_000, (7,))
     delayed.watch(waiting.operation)
     for number in range(2000):
@@ -236,7 +236,7 @@ def test_answered_operations_do_not_pile_up_behind_one_that_waits(delayed: Purga
     assert delayed.flags == set()
 
 
-def test_what_an_answered_operation_knew_is_let_go_of_at_once(delayed: Purgatory) -> None:
+def test_a_completed_operation_is_released_at_once(delayed: Purgatory) -> None:
     """Its deadline may be far off, and it may refer to thousands of partitions."""
 
     class Knowledge:

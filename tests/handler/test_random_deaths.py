@@ -139,7 +139,7 @@ def disk_fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 @pytest.mark.parametrize("round_number", range(12))
-def test_every_record_once_whoever_dies(
+def test_every_record_once_despite_deaths(
     tmp_path: Path,
     round_number: int,
     disk_fails: Callable[[float], None],

@@ -21,7 +21,7 @@ class Entry(CachedRequest):
         """Equal no request."""
 
 
-def test_what_is_used_in_each_period_stays_and_the_rest_goes() -> None:
+def test_entries_used_in_each_period_stay_and_the_rest_expire() -> None:
     kept: RecentlyUsed[int, Entry] = RecentlyUsed(100)
     kept.forget_unused(0)
     first = Entry()

@@ -71,7 +71,7 @@ def test_c07_a_header_that_is_cut_off_closes_its_connection(stepped: SteppedBrok
     assert sent.answer.kind == CLOSE_CONNECTION
 
 
-def test_c08_api_versions_of_an_unknown_version_are_answered_in_version_0(stepped: SteppedBroker) -> None:
+def test_c08_api_versions_of_an_unknown_version_get_a_response_of_version_0(stepped: SteppedBroker) -> None:
     """`C08`: error 35 and the range of ApiVersions itself; the body is not parsed."""
     sent = stepped.client().send(API_VERSIONS, 99, b"\xff\xff garbage")
     stepped.settle()
@@ -97,7 +97,7 @@ def test_api_versions_lists_what_is_dispatched_and_the_rejected_produce_versions
     assert table.APIS[PRODUCE].min_version == 3
 
 
-def test_c15_the_correlation_id_comes_back_whatever_it_is(stepped: SteppedBroker) -> None:
+def test_c15_any_correlation_id_is_returned(stepped: SteppedBroker) -> None:
     client = stepped.client()
     sent = [
         client.send_frame(API_VERSIONS, 0, struct.pack(">hhi", API_VERSIONS, 0, 7) + string("test")) for _ in range(3)
@@ -107,13 +107,13 @@ def test_c15_the_correlation_id_comes_back_whatever_it_is(stepped: SteppedBroker
     assert all(len(each.answers) == 1 for each in sent)
 
 
-def test_c16_sasl_without_sasl_is_answered_with_34(stepped: SteppedBroker) -> None:
+def test_c16_sasl_without_sasl_is_error_34(stepped: SteppedBroker) -> None:
     sent = stepped.client().send(SASL_HANDSHAKE, 1, string("PLAIN"))
     stepped.settle()
     assert struct.unpack_from(">h", sent.answer.payload, 8) == (34,)
 
 
-def test_e08_a_fault_in_an_api_closes_that_connection_and_the_loop_goes_on(
+def test_e08_a_fault_in_an_api_closes_that_connection_and_the_loop_continues(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`E02`, `E08`: an internal fault is not mapped to an error code; other connections are unaffected."""
@@ -238,7 +238,7 @@ def test_a_response_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None
         broker.close()
 
 
-def test_a_turn_that_leaves_nothing_is_not_followed_by_an_empty_one(stepped: SteppedBroker) -> None:
+def test_a_run_that_completes_everything_is_not_followed_by_an_empty_one(stepped: SteppedBroker) -> None:
     """The loop sleeps immediately: requests after the start of a turn ring the bell; all earlier ones are handled."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -291,7 +291,7 @@ def test_a_full_response_ring_stops_that_processor_only(tmp_path: Path) -> None:
         broker.close()
 
 
-def test_h01_a_handler_takes_a_few_from_each_ring_however_full_another_is(tmp_path: Path) -> None:
+def test_h01_a_handler_reads_a_few_from_each_ring_however_full_another_is(tmp_path: Path) -> None:
     """Control-plane requests get a response in the next turn, after at most one batch of client requests."""
     broker = SteppedBroker(tmp_path, handlers=1, processors=2)
     try:
@@ -322,7 +322,7 @@ def test_metadata_changes_are_made_by_the_controller_and_seen_by_all(stepped: St
     assert produced(produced_to) == [(0, 0), (0, 0)]
 
 
-def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever_responses_it(
+def test_row_14_a_request_sees_every_change_announced_before_it(
     stepped: SteppedBroker,
 ) -> None:
     """Row 14: a topic is deleted, recreated and requested, before each line of a handler's turn in turn."""
@@ -345,7 +345,7 @@ def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever
         assert string("again") + struct.pack(">?i", False, partitions) in sent.answer.payload
 
 
-def test_a_topic_is_created_for_whoever_asks_for_its_metadata(stepped: SteppedBroker) -> None:
+def test_a_metadata_request_creates_its_topic(stepped: SteppedBroker) -> None:
     """The response waits for the controller, which is another target, and is sent as soon as it has finished."""
     sent = stepped.client().send(METADATA, 4, metadata_body(["made"], auto_create=True), 0)
     stepped.run_once(0)
@@ -408,7 +408,7 @@ def test_c14_errors_are_per_partition(
         assert stepped.end("topic", 0) == 0
 
 
-def test_a_turn_that_has_become_long_leaves_the_rest_to_the_next(stepped: SteppedBroker) -> None:
+def test_a_long_run_leaves_the_rest_to_the_next(stepped: SteppedBroker) -> None:
     """The remaining requests retain their memory and their order, also with a later request."""
     client = stepped.client()
     slow = [client.send(METADATA, 4, metadata_body([name]), 0) for name in ("topic", "one", "two")]

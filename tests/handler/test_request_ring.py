@@ -62,7 +62,7 @@ def test_release_stops_at_the_first_request_that_is_held(ends: tuple[RingProduce
     assert not ring.holding
 
 
-def test_an_answered_request_is_held_while_a_peer_may_look_at_it(ends: tuple[RingProducer, RingConsumer]) -> None:
+def test_a_completed_request_is_held_while_a_peer_may_read_it(ends: tuple[RingProducer, RingConsumer]) -> None:
     producer, consumer = ends
     memory = memoryview(bytearray(ring_bytes(CAPACITY)))
     initialise(memory, 0, CAPACITY)

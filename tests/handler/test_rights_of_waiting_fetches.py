@@ -98,7 +98,7 @@ def append(broker: SteppedBroker, topic: str) -> None:
     broker.settle()
 
 
-def test_what_may_no_longer_be_read_is_rejected_when_it_comes(guarded: SteppedBroker) -> None:
+def test_records_that_may_no_longer_be_read_are_rejected(guarded: SteppedBroker) -> None:
     bob, alice, elsewhere = (
         fetch(of(guarded, "bob"), {"topic": [0]}),
         fetch(of(guarded, "alice"), {"topic": [0]}),
@@ -130,7 +130,7 @@ def test_what_was_found_before_is_not_given_when_the_wait_is_over(guarded: Stepp
     assert len(waiting.answers) == 1
 
 
-def test_a_session_goes_on_with_what_may_be_read(guarded: SteppedBroker) -> None:
+def test_a_session_continues_with_the_readable_partitions(guarded: SteppedBroker) -> None:
     bob = of(guarded, "bob")
     begun = fetch(bob, {"topic": [0, 1], "other": [0]}, epoch=0)
     guarded.settle()

@@ -61,9 +61,7 @@ def decoding(broker: SteppedBroker, key: ApiKey, version: int, frame: bytes) -> 
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_what_takes_long_to_copy_is_copied_in_slices(
-    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, dies: bool
-) -> None:
+def test_long_requests_are_copied_in_slices(broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
     """Its memory is held meanwhile, and no longer; another connection is served; after a death it starts over."""
     key, version = ApiKey.DESCRIBE_CONFIGS, 4
     frame = request_with(key, version, ("resources",), 3000)

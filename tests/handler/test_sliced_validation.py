@@ -232,7 +232,7 @@ def test_a_fault_in_validating_costs_that_batch_alone(
     assert all(stepped.released(0, handler) for handler in (0, 1))
 
 
-def test_a_topic_that_goes_while_a_batch_is_validated(stepped: SteppedBroker, validating: Validating) -> None:
+def test_a_topic_deleted_while_a_batch_is_validated(stepped: SteppedBroker, validating: Validating) -> None:
     partition = stepped.owned_by("compacted", 0)[0]
     sent = stepped.client().produce([("compacted", partition, long_batch(1))])
     stepped.run_once(0)

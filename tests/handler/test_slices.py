@@ -67,7 +67,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_turn_gets_no_more_than_its_budget(bench: Bench) -> None:
+def test_a_run_has_no_more_than_its_budget(bench: Bench) -> None:
     bench.add(bench.steps("a", 100))
     before_ns = bench.clock.monotonic_ns()
     assert bench.slices.run_once()
@@ -78,7 +78,7 @@ def test_a_turn_gets_no_more_than_its_budget(bench: Bench) -> None:
     assert bench.slices.is_idle
 
 
-def test_who_asks_for_little_does_not_wait_for_who_asks_for_much(bench: Bench) -> None:
+def test_small_requests_do_not_wait_for_large_ones(bench: Bench) -> None:
     bench.add(bench.steps("much", 1000), lane=1)
     bench.slices.run_once()
     bench.add(bench.steps("little", 2), lane=2)
@@ -95,7 +95,7 @@ def test_what_one_client_asks_for_is_done_in_its_order(bench: Bench) -> None:
     assert bench.log == ["first"] * 20 + ["second", "third"]
 
 
-def test_changes_are_made_one_after_the_other_and_questions_go_on_beside(bench: Bench) -> None:
+def test_changes_are_serial_and_reads_concurrent(bench: Bench) -> None:
     bench.add(bench.steps("change 1", 10), lane=1, exclusive=True)
     bench.add(bench.steps("change 2", 10), lane=2, exclusive=True)
     bench.add(bench.steps("question", 3), lane=3)
@@ -129,7 +129,7 @@ def test_what_is_short_is_done_soon_however_many_long_ones_there_are(bench: Benc
     assert bench.results == ["short"]
 
 
-def test_long_ones_go_on_however_many_short_ones_come(bench: Bench) -> None:
+def test_long_requests_continue_however_many_short_ones_arrive(bench: Bench) -> None:
     bench.add(bench.steps("long", 50), lane="long")
     for number in range(300):
         bench.add(bench.steps("short", 1), lane=2 * number)
@@ -192,7 +192,7 @@ def test_one_that_waits_for_another_process_keeps_nobody_from_beginning(bench: B
     assert bench.results == ["meanwhile", *range(1, MOST_LONG + 2)]
 
 
-def test_what_has_its_response_already_goes_on_with_it(bench: Bench) -> None:
+def test_a_task_continues_after_its_response(bench: Bench) -> None:
     deferred = Deferred()
     deferred.complete("there")
 

@@ -54,7 +54,7 @@ def test_a_timer_may_set_and_cancel_others() -> None:
     assert called == ["first", "at once"]
 
 
-def test_what_there_is_no_time_for_is_called_in_the_next_turn() -> None:
+def test_timers_without_time_run_in_the_next_run() -> None:
     called: list[int] = []
     clock = Clock()
     timers = Timers(clock)

@@ -123,7 +123,7 @@ def test_without_verification_old_producers_are_believed(broker: SteppedBroker) 
     assert produce_errors(settled(broker, producer.produce([("topic", p, b"a") for p in range(4)]))) == [0] * 4
 
 
-def test_a_producer_goes_on_as_it_began_when_the_feature_level_sinks(broker: SteppedBroker) -> None:
+def test_a_producer_continues_as_it_began_after_a_feature_downgrade(broker: SteppedBroker) -> None:
     """KIP-890: it has read transaction.version once, and relies on the meaning of its request versions."""
     producer = started(broker)
     controller = broker.controller
@@ -242,7 +242,7 @@ def header(sequence: int, epoch: int = 0) -> BatchHeader:
 # ---- requests to the coordinator -------------------------------------------------------------------------------------
 
 
-def test_the_producer_goes_on_with_the_epoch_it_is_told(broker: SteppedBroker) -> None:
+def test_the_producer_continues_with_the_returned_epoch(broker: SteppedBroker) -> None:
     """KIP-360; a timeout of 0 or an id without its epoch is rejected."""
     producer = started(broker)
     assert producer.take(settled(broker, producer.init(again=True))) == 0
@@ -257,7 +257,7 @@ def test_the_producer_goes_on_with_the_epoch_it_is_told(broker: SteppedBroker) -
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, 47), (4, 90)])
-def test_a_fenced_producer_is_told_so_in_its_version(broker: SteppedBroker, version: int, error: int) -> None:
+def test_a_fenced_producer_gets_the_error_of_its_version(broker: SteppedBroker, version: int, error: int) -> None:
     started(broker)
     started(broker)
     producer_id = started(broker).producer_id
@@ -400,7 +400,7 @@ def test_transactions_are_listed_by_state_producer_duration_and_pattern(broker: 
     assert int(answer_of(settled(broker, send(broker.client(), LIST_TRANSACTIONS, 2, values))).error_code) == 128
 
 
-def test_transactions_are_described_whoever_coordinates_them(broker: SteppedBroker) -> None:
+def test_transactions_of_all_coordinators_are_described(broker: SteppedBroker) -> None:
     """E22."""
     producers = [started(broker, f"id-{n}") for n in range(4)]
     settled(broker, producers[0].produce([("topic", 1, b"a"), ("topic", 3, b"b")]))

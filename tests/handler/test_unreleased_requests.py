@@ -58,7 +58,7 @@ def test_the_order_of_one_ring_stays_as_it_is() -> None:
     assert rings.left() == [(1, [0]), (0, [7, 3]), (1, [1])]
 
 
-def test_what_was_sent_to_an_earlier_generation_is_passed_over_however_late_it_comes(stepped: SteppedBroker) -> None:
+def test_late_messages_to_an_earlier_generation_are_skipped(stepped: SteppedBroker) -> None:
     """A processor that was blocked for longer than any window resends it; it is handled once, with its own sequence."""
     client = stepped.client()
     stepped.replace(0)

@@ -58,7 +58,7 @@ def test_e09_users_of_one_client_id_have_quotas_of_their_own(stepped: SteppedBro
     assert throttle_ms(stepped, client_of(stepped)) == 0
 
 
-def test_e09_a_user_has_one_quota_wherever_it_comes_from(stepped: SteppedBroker) -> None:
+def test_e09_a_user_has_one_quota_over_all_addresses(stepped: SteppedBroker) -> None:
     """The usage of one connection counts for all of the same user, with any address."""
     limit(stepped, (USER, "alice"))
     first = throttle_ms(stepped, client_of(stepped, "alice"))
@@ -73,7 +73,7 @@ def test_e09_each_user_has_the_default_quota_of_users_for_itself(stepped: Steppe
         assert throttle_ms(stepped, client_of(stepped, user)) == pytest.approx(first, rel=0.1)
 
 
-def test_e09_who_has_not_authenticated_is_anonymous(stepped: SteppedBroker) -> None:
+def test_e09_unauthenticated_clients_are_anonymous(stepped: SteppedBroker) -> None:
     limit(stepped, (USER, ANONYMOUS_USER))
     assert throttle_ms(stepped, client_of(stepped)) > 0
     assert throttle_ms(stepped, client_of(stepped, ANONYMOUS_USER)) > 0
@@ -90,9 +90,7 @@ def test_e09_quotas_hold_for_requests_like_those_before_them(stepped: SteppedBro
     assert throttle_ms(stepped, bob) > 0
 
 
-def test_e09_sensors_that_are_found_anew_are_those_of_requests_to_come(
-    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_e09_new_sensors_apply_to_later_requests(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_manager, "MOST_KNOWN", 1)
     limit(stepped, (USER, "alice"))
     alice, bob = (client_of(stepped, user) for user in ("alice", "bob"))
@@ -160,7 +158,7 @@ SETTINGS_OF_ALL = {
 
 @pytest.mark.parametrize("quota", ["producer_byte_rate", "request_percentage", *SETTINGS_OF_ALL])
 @pytest.mark.parametrize("acks", [1, 0])
-def test_e14_a_response_says_which_quota_gave_its_throttle_time(tmp_path: Path, quota: str, acks: int) -> None:
+def test_e14_a_response_has_the_quota_of_its_throttle_time(tmp_path: Path, quota: str, acks: int) -> None:
     """For the request log: also the first request of a connection, on the general path, and one without a response."""
     broker = SteppedBroker(tmp_path, handlers=1, settings=SETTINGS_OF_ALL.get(quota))
     try:

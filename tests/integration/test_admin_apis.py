@@ -59,7 +59,7 @@ def refusal(future: Any) -> str:
     return name
 
 
-def test_confluent_is_told_that_there_is_no_authorizer(admin: AdminClient) -> None:
+def test_confluent_gets_the_error_of_a_missing_authorizer(admin: AdminClient) -> None:
     binding = AclBinding(*BINDING, AclPermissionType.ALLOW)
     matching = AclBindingFilter(*BINDING, AclPermissionType.ALLOW)
     # librdkafka hides the error of DescribeAcls and returns no ACLs.

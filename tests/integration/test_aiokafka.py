@@ -57,7 +57,7 @@ async def create(broker: BrokerProcess, topic: str, partitions: int = 1, **confi
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_records_come_back_as_sent(broker, topic, codec, acks) -> None:
+def test_records_are_read_as_written(broker, topic, codec, acks) -> None:
     async def work() -> None:
         await create(broker, topic)
         sent = []

@@ -134,7 +134,7 @@ class Pressure:
             client.close()
 
 
-def test_d23_an_overloaded_broker_slows_its_clients_down_and_says_so(own: BrokerProcess, connect: Any) -> None:
+def test_d23_an_overloaded_broker_throttles_its_clients_and_logs_it(own: BrokerProcess, connect: Any) -> None:
     """D23: off by default; when requests wait too long responses have throttle times, on the page and as metrics."""
     scraper = Scraper(own)
 

@@ -55,7 +55,7 @@ def throttled_produce(client: QuotaClient, topic: str, partition: int = 0, versi
     )
 
 
-def test_e11_d09_b11_a_producer_over_its_quota_is_told_how_long_and_not_read_meanwhile(
+def test_e11_d09_b11_a_producer_over_its_quota_gets_a_throttle_time_and_is_muted(
     wire: WireClient, topic: str, connect: Any
 ) -> None:
     """E11, E16, D09, B11: the response is immediate and has the time; later requests are not read before it is over."""
@@ -147,7 +147,9 @@ def throttled_fetch(client: QuotaClient, topic: str, session: tuple[int, int] = 
     return wait_until(attempt, "the consumer to be throttled")
 
 
-def test_e12_a_consumer_over_its_quota_is_answered_empty_at_once(wire: WireClient, topic: str, connect: Any) -> None:
+def test_e12_a_consumer_over_its_quota_gets_an_empty_response_at_once(
+    wire: WireClient, topic: str, connect: Any
+) -> None:
     """E12: it is not charged: when the time is over, the next fetch returns the same records."""
     create_topic(wire, topic, 1)
     for _ in range(3):

@@ -81,7 +81,7 @@ def test_t16_what_librdkafka_pushes_is_in_the_request_log(start: Start) -> None:
     assert len({row["clientInstanceId"] for row in of_writer}) == 1
 
 
-def test_t12_pushes_go_on_when_their_handler_dies(start: Start) -> None:
+def test_t12_pushes_continue_after_the_death_of_their_handler(start: Start) -> None:
     broker = start(**ON, num_io_threads=1)
     with WireClient(broker.port) as wire:
         subscribe(wire, metrics="*", interval_ms="100")

@@ -99,7 +99,7 @@ def code_of(raised: pytest.ExceptionInfo[KafkaException]) -> int:
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_sent(admin, producer_of, consumer, topic, codec, acks) -> None:
+def test_records_are_read_as_written(admin, producer_of, consumer, topic, codec, acks) -> None:
     create(admin, topic)
     producer = producer_of(acks=acks, compression_type=codec)
     sent = []

@@ -71,7 +71,7 @@ def is_answered(client: WireClient) -> bool:
         return False
 
 
-def test_a12_an_address_that_is_too_fast_connects_is_not_answered_and_closed(
+def test_a12_connections_beyond_the_rate_of_their_address_are_closed(
     broker: BrokerProcess, protected_port: int, held: ExitStack
 ) -> None:
     """And has its rate again later; other addresses do not notice."""
@@ -92,7 +92,7 @@ def test_a12_an_address_that_is_too_fast_connects_is_not_answered_and_closed(
     wait_until(lambda: all(is_answered(connect()) for _ in range(WINDOWS + 1)), "the end of the quota")
 
 
-def test_a12_producers_come_through_although_their_address_is_too_fast(
+def test_a12_producers_succeed_beyond_the_rate_of_their_address(
     broker: BrokerProcess, protected_port: int, topic: str
 ) -> None:
     """They reconnect until they are accepted; the application sees no error."""
@@ -237,9 +237,7 @@ def descriptors(broker: BrokerProcess) -> int:
     return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
 
 
-def test_thousands_of_connections_come_and_go_and_no_descriptor_is_lost(
-    broker: BrokerProcess, protected_port: int
-) -> None:
+def test_thousands_of_connections_leak_no_descriptor(broker: BrokerProcess, protected_port: int) -> None:
     """A thousand a second, as far as the machine can, some of them rejected with a delay, at once, or in the middle."""
     set_rate(protected_port, "127.0.0.40", 5)
     wait_until(lambda: metrics(broker, "rotunda_acceptor_connections_parked") == 0, "the page")

@@ -26,7 +26,7 @@ OWN_SETTINGS = {
 }
 
 
-def test_h01_administrators_get_through_when_the_processors_of_clients_stand_still(own_broker: BrokerProcess) -> None:
+def test_h01_administrators_are_served_while_the_processors_of_clients_are_stopped(own_broker: BrokerProcess) -> None:
     """H01: the control plane has a processor and rings of its own, and the broker's commands use them."""
     address = own_broker.status()["control_plane"]
     assert address not in own_broker.status()["bootstrap"]

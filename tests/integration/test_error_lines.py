@@ -201,7 +201,7 @@ def test_a_wrong_password(
     assert WRONG_PASSWORD not in broker.log_text()
 
 
-def test_a_user_without_a_client_that_says_who_it_is(
+def test_a_user_without_a_client_id(
     broker: BrokerProcess, authorities: dict[int, DevelopmentCa], tmp_path: Path
 ) -> None:
     """From outside, `rotunda doctor` names the mechanisms; the log has the unexpected request."""

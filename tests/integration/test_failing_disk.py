@@ -116,7 +116,7 @@ def takes(client: WireClient, topic: str, partition: int = 0) -> bool:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_rejects_records_says_so_and_goes_on_by_itself(disk, broker, topic, error) -> None:
+def test_a_full_disk_rejects_records_with_a_log_line_and_recovers_by_itself(disk, broker, topic, error) -> None:
     with WireClient(broker.port) as client:
         create_topic(client, topic, 4)
         create_topic(client, "doomed", 1)
@@ -161,7 +161,7 @@ def test_topics_can_be_deleted_on_a_full_disk(disk, broker, topic) -> None:
         wait_until(lambda: not (broker.data_dir / f"{topic}-0").exists(), "the removal")
 
 
-def test_an_error_of_one_segment_takes_its_partition_offline_and_no_other(disk, broker, topic) -> None:
+def test_an_error_of_one_segment_makes_its_partition_and_no_other_offline(disk, broker, topic) -> None:
     with WireClient(broker.port) as client:
         create_topic(client, topic, 2)
         for partition in range(2):
@@ -221,7 +221,7 @@ def test_a_partition_whose_directory_vanishes_acknowledges_nothing_more(broker, 
         assert fetch(client, topic, 0, 0).error_code == STORAGE_ERROR
 
 
-def test_a_data_directory_that_is_taken_away_takes_nothing_until_it_is_back(broker, topic) -> None:
+def test_a_missing_data_directory_accepts_no_records_until_it_is_back(broker, topic) -> None:
     away = broker.data_dir.with_name("away")
     with WireClient(broker.port) as client:
         create_topic(client, topic, 1)

@@ -32,7 +32,7 @@ ROLLING = {"segment.ms": "1", "retention.ms": "-1"}
 ROUNDS = 4
 
 
-def test_a_start_says_what_the_limit_is_too_small_for(broker_directory: Path) -> None:
+def test_a_start_logs_a_limit_that_is_too_small(broker_directory: Path) -> None:
     limited = "tests.support.few_descriptors"
     running = BrokerProcess(broker_directory, SETTINGS, ephemeral=False, module=limited)
     for partition in range(PARTITIONS):
@@ -62,9 +62,7 @@ def late_batch(number: int, value: bytes) -> bytes:
     return record_batch([value], timestamp_ms=TIMESTAMP_MS + 1000 * number)
 
 
-def test_partitions_that_roll_take_records_though_they_are_more_than_descriptors(
-    broker: BrokerProcess, topic: str
-) -> None:
+def test_more_partitions_than_descriptors_roll_and_accept_records(broker: BrokerProcess, topic: str) -> None:
     psutil.Process(broker.pid()).rlimit(resource.RLIMIT_NOFILE, (FEW, FEW))
     broker.kill("handler")
     values = [str(number).encode() for number in range(ROUNDS)]

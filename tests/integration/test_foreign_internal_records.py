@@ -91,7 +91,7 @@ def nonsense(numbers: random.Random, wire: WireClient, topic: str, partition: in
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_what_was_promised_is_known_whatever_else_is_written(broker, wire, topic, protocol) -> None:
+def test_acknowledged_state_survives_foreign_records(broker, wire, topic, protocol) -> None:
     seed = random_seed()
     numbers = random.Random(seed)
     create_topic(wire, topic)

@@ -23,7 +23,7 @@ ROLES = {"num.network.threads": "processor", "num.io.threads": "handler"}
 
 
 @pytest.mark.skipif(not may_mount(), reason="a mount of one's own takes root")
-def test_a28_e04_who_asks_for_more_than_a_full_dev_shm_has_is_told_and_gets_it_when_there_is_room(
+def test_a28_e04_a_resize_beyond_a_full_dev_shm_is_rejected_until_there_is_room(
     broker_directory: Path, topic: str
 ) -> None:
     """The broker serves all the time, dead processes are replaced meanwhile, and nothing is left over."""

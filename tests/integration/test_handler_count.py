@@ -47,7 +47,7 @@ def kill_one(broker: BrokerProcess, chance: random.Random, roles: Sequence[str])
         send(chance.choice(pids), signal.SIGKILL)
 
 
-def test_e04_no_connection_is_closed_and_every_record_comes_once_in_order(
+def test_e04_no_connection_is_closed_and_every_record_is_there_once_in_order(
     own_broker: BrokerProcess, topic: str
 ) -> None:
     """Producers without idempotence, with several requests in flight and several partitions in a request."""
@@ -77,7 +77,7 @@ def test_e04_no_connection_is_closed_and_every_record_comes_once_in_order(
 
 @pytest.mark.slow
 @pytest.mark.timeout(250)
-def test_e04_a28_transactions_and_groups_of_both_protocols_go_on(
+def test_e04_a28_transactions_and_groups_of_both_protocols_continue(
     own_broker: BrokerProcess, topic: str, chance: random.Random
 ) -> None:
     """The numbers of handlers and processors change, with SIGKILLs of every role that serves."""
@@ -119,7 +119,7 @@ def test_e04_a28_transactions_and_groups_of_both_protocols_go_on(
         assert len(reader.committed) == PARTITIONS
 
 
-def test_e04_a_request_that_waits_is_answered_by_the_new_owner(own_broker: BrokerProcess, topic: str) -> None:
+def test_e04_a_waiting_request_gets_its_response_from_the_new_owner(own_broker: BrokerProcess, topic: str) -> None:
     with WireClient(own_broker.port) as wire, WireClient(own_broker.port) as waiting:
         create_topic(wire, topic, PARTITIONS)
         for number in range(PARTITIONS):
@@ -147,7 +147,7 @@ def hasty(broker_directory: Path) -> Iterator[BrokerProcess]:
     running.stop()
 
 
-def test_e04_handlers_that_do_not_come_to_rest_are_left_and_move_later(hasty: BrokerProcess, topic: str) -> None:
+def test_e04_busy_handlers_are_resized_later(hasty: BrokerProcess, topic: str) -> None:
     """One stops with requests in its ring: the others' clients are served again, and in the end all moves."""
     with WireClient(hasty.port) as wire:
         create_topic(wire, topic, 2)

@@ -50,7 +50,7 @@ def answers(client: WireClient) -> bool:
     return True
 
 
-def test_who_is_stopped_is_named_and_replaced(broker: BrokerProcess, topic: str, sampling: Sampling) -> None:
+def test_a_stopped_process_is_logged_and_replaced(broker: BrokerProcess, topic: str, sampling: Sampling) -> None:
     """No record is lost or there twice, and no connection is closed but those of a processor."""
     for role in sampling.some(2, ["acceptor", "processor", "handler", "controller", "cleaner", "recorder"]):
         print(role)
@@ -106,7 +106,7 @@ def test_the_page_is_replaced_when_it_hangs(broker: BrokerProcess) -> None:
     assert ready(broker) == (200, "ready\n")
 
 
-def test_clients_are_served_while_the_supervisor_stands_still(broker: BrokerProcess, wire: WireClient) -> None:
+def test_clients_are_served_while_the_supervisor_is_stopped(broker: BrokerProcess, wire: WireClient) -> None:
     """The processes it reports afterwards have turned all the time, and are not killed."""
     before = {(row["role"], row["index"]): row["pid"] for row in broker.processes()}
     os.kill(broker.pid(), signal.SIGSTOP)

@@ -23,7 +23,7 @@ def nothing_of_ours_failed(broker: BrokerProcess, position: int) -> None:
     assert not found, found[:20]
 
 
-def test_a_group_of_hundreds_with_much_to_say_shares_and_survives_its_handler(broker: BrokerProcess) -> None:
+def test_a_group_of_hundreds_with_large_metadata_rebalances_and_survives_its_handler(broker: BrokerProcess) -> None:
     """Responses and records of megabytes: larger than a ring, and than any message that a client may produce."""
     position = broker.log_bytes()
     with ExitStack() as stack:

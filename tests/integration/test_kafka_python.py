@@ -72,7 +72,7 @@ def read(consumer: KafkaConsumer, count: int) -> list:
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("compression", CODECS)
-def test_records_come_back_as_sent(admin, producer_of, consumer, topic, compression, acks) -> None:
+def test_records_are_read_as_written(admin, producer_of, consumer, topic, compression, acks) -> None:
     create(admin, topic)
     producer = producer_of(acks=acks, compression_type=compression, linger_ms=5, enable_idempotence=False)
     sent = []

@@ -85,7 +85,7 @@ def pipeline_everywhere(broker: BrokerProcess, held: ExitStack, request: bytes) 
 
 
 @pytest.mark.parametrize("padding_bytes", [32_000, 150_000])
-def test_requests_that_wait_take_a_bounded_amount_of_memory(own_broker: BrokerProcess, padding_bytes: int) -> None:
+def test_waiting_requests_need_a_bounded_amount_of_memory(own_broker: BrokerProcess, padding_bytes: int) -> None:
     """The second size is sent through the arena. Without a limit it would be 400 MB, or 2 GB."""
     with WireClient(own_broker.port) as bystander:
         create_topic(bystander, "idle", 1)

@@ -39,7 +39,7 @@ def join(client: WireClient, group_id: str, session_ms: int) -> int:
     return Member(client, group_id, metadata=said, session_ms=session_ms, asks_for_id=False).enter()
 
 
-def test_groups_take_a_bounded_amount_of_memory_and_give_it_back(broker: BrokerProcess, wire: WireClient) -> None:
+def test_groups_need_a_bounded_amount_of_memory_and_release_it(broker: BrokerProcess, wire: WireClient) -> None:
     await_coordinators(wire)
     position = broker.log_bytes()
     before = memory_bytes(broker, "handler")
@@ -67,7 +67,7 @@ def test_transactional_ids_have_a_limit(broker: BrokerProcess, wire: WireClient)
     wait_until(lambda: metrics(broker, "rotunda_handler_transaction_state_refusals_total") > 0, "the metric")
 
 
-def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
+def test_names_of_clients_leave_no_memory_allocated(broker: BrokerProcess) -> None:
     """Thousands of connections, each with names of its own, in rounds: the later ones add nothing."""
 
     def connect_many(first: int, count: int) -> None:

@@ -193,7 +193,7 @@ def test_a30_a_port_in_use_is_an_error_of_the_command(broker: BrokerProcess, top
     works(port, topic)
 
 
-def test_a30_a_port_goes_from_one_listener_to_another(broker: BrokerProcess, topic: str) -> None:
+def test_a30_a_port_moves_from_one_listener_to_another(broker: BrokerProcess, topic: str) -> None:
     [port] = free_ports(1)
     set_listeners(broker, INNER=f"127.0.0.1:{port}")
     wait_until(lambda: ports(broker) == [broker.port, port], "the listener is open")

@@ -26,7 +26,7 @@ def told(broker: BrokerProcess, position: int) -> set[int]:
     return {int(found[1]) for line in broker.log_since(position) if (found := _TAG.match(line))}
 
 
-def test_every_process_takes_levels_over(own_broker: BrokerProcess) -> None:
+def test_every_process_applies_levels(own_broker: BrokerProcess) -> None:
     """Also one that replaces another later."""
     position = own_broker.log_bytes()
     set_levels(own_broker, "rotunda.broker.server_log=DEBUG")
@@ -38,7 +38,7 @@ def test_every_process_takes_levels_over(own_broker: BrokerProcess) -> None:
     wait_until(lambda: replaced in told(own_broker, position), "a line of the replacement")
 
 
-def test_lines_come_and_go_with_the_level(own_broker: BrokerProcess) -> None:
+def test_lines_depend_on_the_level(own_broker: BrokerProcess) -> None:
     """Of the processors, the controller and the supervisor."""
 
     def lines(position: int, text: str) -> list[str]:

@@ -128,7 +128,7 @@ def kill_one(broker: BrokerProcess, role: str, killed: set[int]) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_nothing_is_lost_whoever_dies(broker: BrokerProcess, topic: str) -> None:
+def test_nothing_is_lost_by_any_death(broker: BrokerProcess, topic: str) -> None:
     """Cleaner and handlers are killed while segments are swapped; row `12`: no connection is dropped by the cleaner."""
     made = Topic(
         broker,

@@ -79,7 +79,7 @@ def zeros() -> bytes:
     [{}, {"cleanup.policy": "compact"}, {"compression.type": "lz4"}, {"compression.type": "uncompressed"}],
     ids=["as it is", "compacted", "packed anew", "unpacked"],
 )
-def test_a_batch_that_stands_for_gigabytes(broker, wire, topic, zeros, configs) -> None:
+def test_a_batch_that_expands_to_gigabytes(broker, wire, topic, zeros, configs) -> None:
     """It is rejected, and neither that nor the search for the bad record uses more memory than the limit."""
     create_topic(wire, topic, PARTITIONS, configs=configs)
     bomb = sealed_batch(zeros, 1000, codec=ZSTD, max_timestamp_ms=time.time_ns() // 1_000_000)

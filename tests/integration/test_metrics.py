@@ -251,7 +251,7 @@ def test_d18_requests_and_errors_are_counted_one_by_one(broker: BrokerProcess, s
         assert name == "bytes_out" or growth == least
 
 
-def test_c17_deprecated_versions_name_who_sends_them(broker: BrokerProcess, scraper: Scraper) -> None:
+def test_c17_deprecated_versions_have_their_client(broker: BrokerProcess, scraper: Scraper) -> None:
     client = {"client_software_name": "attic", "client_software_version": "0.1"}
 
     with WireClient(broker.port) as wire:
@@ -261,7 +261,7 @@ def test_c17_deprecated_versions_name_who_sends_them(broker: BrokerProcess, scra
     assert found.value("client_connections", **client) == 1
 
 
-def test_what_a_client_uses_of_its_quota_stands_beside_the_quota(
+def test_the_use_of_a_quota_is_a_metric_with_its_limit(
     broker: BrokerProcess, scraper: Scraper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka's byte-rate and throttle-time of quotas (issue 13), as the client itself received them."""

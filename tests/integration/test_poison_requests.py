@@ -79,7 +79,7 @@ def test_a_request_that_kills_costs_a_few_deaths_and_its_own_connection(
     assert ("controller" if what == "create" else "handler") in line
 
 
-def test_a_request_that_kills_its_processor_comes_to_nobody_again(broker: BrokerProcess, topic: str) -> None:
+def test_a_request_that_kills_its_processor_is_not_resent(broker: BrokerProcess, topic: str) -> None:
     """Its connection ended with its processor, and those of the other stay."""
     before = deaths(broker), sum(row["restarts"] for row in broker.processes("processor"))
     bystanders = [WireClient(broker.port) for _ in range(4)]

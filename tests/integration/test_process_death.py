@@ -16,7 +16,7 @@ def still_answers(client: WireClient) -> bool:
     return True
 
 
-def test_a_processor_takes_only_its_own_connections_with_it(broker: BrokerProcess) -> None:
+def test_a_processor_ends_only_its_own_connections(broker: BrokerProcess) -> None:
     clients = [WireClient(broker.port) for _ in range(20)]
     assert all(still_answers(client) for client in clients)
     broker.kill("processor", 1)

@@ -45,7 +45,7 @@ def still_answers(client: WireClient) -> bool:
     return True
 
 
-def test_a28_only_connections_of_those_that_go_are_closed(own_broker: BrokerProcess) -> None:
+def test_a28_only_connections_of_removed_processors_are_closed(own_broker: BrokerProcess) -> None:
     early = [WireClient(own_broker.port) for _ in range(6)]
     assert all(map(still_answers, early))
     set_processors(own_broker, 4)
@@ -111,7 +111,7 @@ def test_a29_what_a_killed_processor_had_not_taken_is_closed_and_uncounted(own_b
         client.close()
 
 
-def test_a28_a_killed_acceptor_hands_nothing_to_those_that_go(own_broker: BrokerProcess) -> None:
+def test_a28_a_killed_acceptor_hands_nothing_to_removed_processors(own_broker: BrokerProcess) -> None:
     """It is killed when the number has changed and it may not have read it; its replacement confirms it."""
     for _ in range(3):
         set_on_broker(own_broker.bootstrap, SETTING, "1")

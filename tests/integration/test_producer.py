@@ -55,7 +55,7 @@ def expected(sent: Sequence[tuple[RecordFuture, tuple[Any, ...]]]) -> list[tuple
 
 @pytest.mark.parametrize("acks", ["all", 1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_they_were_sent(broker, topic, codec, acks) -> None:
+def test_the_own_producers_records_are_read_as_written(broker, topic, codec, acks) -> None:
     make_topic(broker, topic)
     settings = {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "acks": acks, "batch.size": 4096}
     with Producer(settings) as producer:

@@ -74,7 +74,7 @@ def test_g01_one_thread_a_producer_named_after_it_and_none_is_left() -> None:
     assert not thread.is_alive()
 
 
-def test_g01_a_producer_that_cannot_be_made_leaves_nothing_behind() -> None:
+def test_g01_a_producer_that_cannot_be_made_leaves_no_thread() -> None:
     for settings in ({"interceptor_classes": [object()]}, {"value_serializer": "no"}, {"partitioner_class": "no"}):
         with pytest.raises(ConfigError):
             Producer(bootstrap_servers="127.0.0.1:1", client_id="unmade", **settings)
@@ -91,7 +91,7 @@ def test_g02_a_producer_that_is_made_has_not_spoken_to_the_cluster() -> None:
         producer.close(0)
 
 
-def test_g03_errors_of_the_record_come_by_future_and_callback(broker, made) -> None:
+def test_g03_errors_of_the_record_are_in_its_future_and_callback(broker, made) -> None:
     told: list[tuple[RecordMetadata, KafkaError | None]] = []
     with Producer(bootstrap_servers=broker.bootstrap, max_request_size=1000) as producer:
         for topic, value, kind in ((made, bytes(1000), RecordTooLarge), ("no/name", b"v", InvalidTopic)):

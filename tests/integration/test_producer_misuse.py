@@ -112,7 +112,7 @@ def test_a_number_that_is_none_is_rejected_and_nothing_is_lost(broker, topic, ke
 
 
 @pytest.mark.parametrize("wrong", [b"bytes", None, 7, "half a \ud800 character"])
-def test_a_topic_that_is_no_text_is_rejected_and_metadata_go_on(broker, topic, wrong) -> None:
+def test_a_topic_that_is_no_text_is_rejected_and_metadata_continue(broker, topic, wrong) -> None:
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
         for call in (lambda: producer.send(wrong, b"v"), lambda: producer.partitions_for(wrong)):
             with pytest.raises((TypeError, ValueError), match="topic"):
@@ -166,7 +166,7 @@ def test_a_record_that_is_rejected_after_an_error_has_one_outcome(broker, topic)
         (OffsetAndMetadata(5), ConsumerGroupMetadata("g", 3), "member"),
     ],
 )
-def test_offsets_that_are_none_are_rejected_and_the_transaction_goes_on(broker, topic, place, group, said) -> None:
+def test_invalid_offsets_are_rejected_and_the_transaction_continues(broker, topic, place, group, said) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -189,7 +189,7 @@ def test_long_max_value_is_a_time_to_wait(broker, topic) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_g01_an_io_thread_that_dies_takes_all_that_wait_along(broker, topic, monkeypatch, caplog) -> None:
+def test_g01_the_death_of_the_io_thread_fails_all_waiting_calls(broker, topic, monkeypatch, caplog) -> None:
     producer = Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000)
     waiting = producer.send(topic, b"v")
 
@@ -208,7 +208,7 @@ def test_g01_an_io_thread_that_dies_takes_all_that_wait_along(broker, topic, mon
     assert "The I/O thread of producer" in caplog.text
 
 
-def test_a_forked_child_is_told_to_make_a_producer_of_its_own(broker, topic) -> None:
+def test_a_forked_child_needs_a_producer_of_its_own(broker, topic) -> None:
     producer = Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000)
     waiting = producer.send(topic, b"of the parent")  # its batch is open, as the child inherits it
     child = os.fork()

@@ -41,7 +41,7 @@ def send_length(broker: BrokerProcess, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, -1, 0])
-def test_a_nonsensical_length_closes_and_says_so_once(own_broker: BrokerProcess, size: int) -> None:
+def test_a_nonsensical_length_closes_with_one_log_line(own_broker: BrokerProcess, size: int) -> None:
     position = own_broker.log_bytes()
     send_length(own_broker, size)
     wait_until(lambda: closing_lines(own_broker, position), "a log line")

@@ -100,7 +100,7 @@ def test_counts_equal_what_clients_sent_request_by_request(start: Start) -> None
     broker.start()
 
 
-def test_a_client_id_that_changes_comes_out_right(start: Start) -> None:
+def test_a_changing_client_id_is_recorded_with_each_request(start: Start) -> None:
     broker = start()
     with client_of(broker) as client:
         names = [f"name-{number // 3}" for number in range(30)]
@@ -117,7 +117,7 @@ def test_a_client_id_that_changes_comes_out_right(start: Start) -> None:
     assert len({row["connection"] for row in told.values()}) == 1
 
 
-def test_a_killed_recorder_tells_what_it_lost(start: Start) -> None:
+def test_a_killed_recorder_counts_its_lost_rows(start: Start) -> None:
     """Nothing is lost silently: rows in the log and in gaps make up all that was sent."""
     broker = start(request_log_roll_ms=3_600_000)
     with client_of(broker) as client:

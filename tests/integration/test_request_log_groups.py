@@ -70,7 +70,7 @@ def test_rebalances_have_a_cause_a_length_and_members(start: Start, protocol: st
     assert {row["topic"] for row in joins} == {None}
 
 
-def test_how_far_a_group_lags_behind(start: Start) -> None:
+def test_the_lag_of_a_group(start: Start) -> None:
     """Users row 17: the unread records of a topic, since when, in which partition; nothing while nothing moves."""
     broker = start(request_log_roles_interval_ms=300)
     with WireClient(broker.port) as client:
@@ -97,7 +97,7 @@ def test_how_far_a_group_lags_behind(start: Start) -> None:
     consumer.close()
 
 
-def test_lag_is_told_of_after_a_death(start: Start) -> None:
+def test_lag_is_recorded_after_a_death(start: Start) -> None:
     broker = start(request_log_roles_interval_ms=300, num_io_threads=1)
     with WireClient(broker.port) as client:
         create_topic(client, "read", 1)

@@ -69,7 +69,7 @@ def test_deaths_are_counted(start: Start) -> None:
         wait_until(lambda: (1, 2) in counted(), "rows of the replacement")
 
 
-def test_a_killed_recorder_says_what_rows_it_had_begun(start: Start) -> None:
+def test_a_killed_recorder_records_its_unfinished_rows(start: Start) -> None:
     broker = start(request_log_roles_interval_ms=60_000)
     with WireClient(broker.port) as client:
         client.call(API_VERSIONS, 0)

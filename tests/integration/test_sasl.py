@@ -139,7 +139,7 @@ def test_h06_the_request_log_has_the_user(broker: BrokerProcess) -> None:
         ("PLAIN", "bob", "as 'bob' failed: wrong password"),
     ],
 )
-def test_h09_the_client_learns_nothing_and_the_log_says_all(
+def test_h09_the_reason_of_a_failed_authentication_is_in_the_log_alone(
     broker: BrokerProcess, mechanism: str, user: str, cause: str
 ) -> None:
     errors: list[str] = []
@@ -151,7 +151,7 @@ def test_h09_the_client_learns_nothing_and_the_log_says_all(
     assert "planted-password" not in broker.log_text()
 
 
-def test_h08_tokens_come_bare_after_a_handshake_of_version_0(broker: BrokerProcess) -> None:
+def test_h08_tokens_are_bare_after_a_handshake_of_version_0(broker: BrokerProcess) -> None:
     with SaslWire(port(broker, 1)) as wire:
         assert int(wire.request(ApiKey.API_VERSIONS, 0).error_code) == 0
         assert int(wire.request(ApiKey.SASL_HANDSHAKE, 0, mechanism="PLAIN").error_code) == 0
@@ -161,7 +161,7 @@ def test_h08_tokens_come_bare_after_a_handshake_of_version_0(broker: BrokerProce
         assert wire.request(ApiKey.METADATA, 1, topics=[]).topics == ()
 
 
-def test_h08_what_comes_at_once_is_taken_in_order(broker: BrokerProcess) -> None:
+def test_h08_pipelined_authentication_is_handled_in_order(broker: BrokerProcess) -> None:
     """ApiVersions, handshake, token and a request in one piece."""
     with SaslWire(port(broker, 1)) as wire:
         asked = [
@@ -176,7 +176,7 @@ def test_h08_what_comes_at_once_is_taken_in_order(broker: BrokerProcess) -> None
         assert answers[3].topics == ()
 
 
-def test_h08_an_unknown_mechanism_is_answered_with_those_that_there_are(broker: BrokerProcess) -> None:
+def test_h08_the_response_to_an_unknown_mechanism_lists_the_enabled_ones(broker: BrokerProcess) -> None:
     with SaslWire(port(broker, 1)) as wire:
         refused = wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="GSSAPI")
         assert (int(refused.error_code), list(refused.mechanisms)) == (33, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -192,7 +192,7 @@ def test_c11_nothing_else_is_done_before_authentication(broker: BrokerProcess, k
             wire.take(1)
 
 
-def test_h09_a_frame_that_is_too_long_ends_the_connection_before_it_has_come(broker: BrokerProcess) -> None:
+def test_h09_a_frame_that_is_too_long_closes_the_connection_at_its_header(broker: BrokerProcess) -> None:
     with SaslWire(port(broker, 1)) as wire:
         wire.socket.sendall(struct.pack(">ihhi", 524289, 18, 0, 1))
         with pytest.raises(ConnectionError):
@@ -211,7 +211,7 @@ def test_h09_a_frame_that_is_too_long_ends_the_connection_before_it_has_come(bro
         ),
     ],
 )
-def test_h11_who_speaks_another_protocol_is_named_in_the_log(broker: BrokerProcess, sent: bytes, says: str) -> None:
+def test_h11_clients_of_another_protocol_are_logged(broker: BrokerProcess, sent: bytes, says: str) -> None:
     with SaslWire(port(broker, 1)) as wire:
         wire.socket.sendall(sent)
         with pytest.raises(ConnectionError):
@@ -253,7 +253,7 @@ def test_users_and_mechanisms_of_a_listener_change_while_it_runs(tmp_path: Path)
         one.stop()
 
 
-def test_c16_who_is_known_for_ever_gets_error_34_and_no_delegation_token(broker: BrokerProcess) -> None:
+def test_c16_reauthentication_without_a_lifetime_is_error_34(broker: BrokerProcess) -> None:
     with SaslWire(port(broker, 1)) as wire:
         assert int(wire.log_in("alice", "alice's secret").error_code) == 0
         assert int(wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 34
@@ -290,7 +290,7 @@ def test_b24_an_expired_session_ends_with_the_next_request(broker: BrokerProcess
         wait_until(ended, "the end of the session")
 
 
-def test_b25_librdkafka_goes_on_over_many_sessions(broker: BrokerProcess) -> None:
+def test_b25_librdkafka_continues_over_many_sessions(broker: BrokerProcess) -> None:
     """It authenticates again in time, and no record is lost."""
     client = settings(broker, "SCRAM-SHA-256", "alice", "alice's secret", listener=2)
     failures: list[Any] = []

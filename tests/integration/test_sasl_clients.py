@@ -183,7 +183,7 @@ def test_h10_a_client_whose_token_ends_authenticates_again_with_a_new_one(secure
     assert failures == [None] * sent
 
 
-def test_h08_keys_come_and_go_at_their_server_and_stay_while_it_fails(secured: SaslBroker, keys: KeyServer) -> None:
+def test_h08_keys_change_at_their_server_and_stay_while_it_fails(secured: SaslBroker, keys: KeyServer) -> None:
     new = ec.generate_private_key(ec.SECP256R1())
     shown = token(key=new, key_id="new")
     assert not lets_in(secured, shown)

@@ -180,7 +180,7 @@ def test_the_memory_of_the_recorder_has_none_that_clients_have_shown(planted: Pl
     assert_none(found)
 
 
-def test_the_system_tells_nobody_of_them(planted: Planted) -> None:
+def test_the_system_shows_none(planted: Planted) -> None:
     """Arguments and variables of every process; the supervisor was started with them."""
     supervisor = psutil.Process(planted.broker.pid())
     for process in (supervisor, *supervisor.children(recursive=True)):
@@ -262,7 +262,7 @@ def test_a_line_that_is_set_while_it_runs_is_shown_nowhere(planted: Planted, tmp
     assert broker.command("config", "delete", name).returncode == 0
 
 
-def test_an_admin_client_is_told_none(planted: Planted) -> None:
+def test_an_admin_client_gets_none(planted: Planted) -> None:
     admin = AdminClient({"bootstrap.servers": planted.broker.bootstrap})
     resource = ConfigResource(ResourceType.BROKER, "1")
     entries = admin.describe_configs([resource], request_timeout=60)[resource].result(deadline_s())

@@ -147,7 +147,7 @@ def test_a_fetch_that_waits_for_a_full_window_is_woken_by_an_acknowledgement(
         assert waiting.result(deadline_s())[0].acquired == [(100, 199, 1)]
 
 
-def test_a_fetch_of_no_minimum_is_answered_at_once(admin: AdminClient, make: Make) -> None:
+def test_a_fetch_of_no_minimum_completes_at_once(admin: AdminClient, make: Make) -> None:
     member = make(configured(admin))
     member.fetch(max_wait_ms=0)
     assert member.fetch(max_wait_ms=600_000, min_bytes=0) == {}
@@ -228,7 +228,7 @@ def test_a_group_begins_with_the_records_of_a_duration(admin: AdminClient, make:
     assert first_of(later) == (5, 9, 1)
 
 
-def test_sessions_end_when_share_groups_are_turned_off(admin: AdminClient, make: Make, topic: Topic) -> None:
+def test_sessions_end_when_share_groups_are_disabled(admin: AdminClient, make: Make, topic: Topic) -> None:
     member = make(configured(admin))
     topic.write(5)
     assert first_of(member) == (0, 4, 1)
@@ -341,7 +341,7 @@ class Reader:
         return {(partition, offset) for offset in range(first, last + 1) if types[offset - first] == ACCEPT}
 
 
-def test_nothing_accepted_comes_again_and_nothing_is_lost_while_processes_die(
+def test_nothing_accepted_is_redelivered_and_nothing_is_lost_while_processes_die(
     admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
 ) -> None:
     seed = random_seed()
@@ -378,7 +378,7 @@ def test_nothing_accepted_comes_again_and_nothing_is_lost_while_processes_die(
             assert sent < at, f"{partition}-{offset} came again (seed {seed})"
 
 
-def test_a_session_of_many_partitions_begins_over_several_turns(broker: BrokerProcess, admin: AdminClient) -> None:
+def test_a_session_of_many_partitions_begins_over_several_runs(broker: BrokerProcess, admin: AdminClient) -> None:
     wide = Topic(broker, admin, partitions=MOST_BEGUN * 2 + 50)
     wide.write(1, wide.partitions[-1])
     with closing(ShareConsumer(broker.port, configured(admin), wide.id, wide.partitions).join(wide.name)) as consumer:
@@ -427,7 +427,7 @@ def test_records_in_flight_count_in_the_memory_of_groups(own_broker: BrokerProce
     member.close()
 
 
-def test_a_session_of_many_partitions_acknowledges_and_closes_over_several_turns(
+def test_a_session_of_many_partitions_acknowledges_and_closes_over_several_runs(
     broker: BrokerProcess, admin: AdminClient
 ) -> None:
     wide = Topic(broker, admin, partitions=60)

@@ -109,7 +109,7 @@ def test_what_is_printed_for_people(secured: Secured) -> None:
     assert clients.startswith("settings for clients: rotunda tls clients --dir ")
 
 
-def test_what_does_not_go_together_is_rejected(tmp_path: Path) -> None:
+def test_conflicting_settings_are_rejected(tmp_path: Path) -> None:
     for arguments, complaint in (
         (("--ephemeral",), "excludes --ephemeral"),
         (("--data-dir", str(tmp_path / "data"), "--set", "listeners=PLAINTEXT://127.0.0.1:0"), "PLAINTEXT, not SASL"),

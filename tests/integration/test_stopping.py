@@ -79,7 +79,7 @@ def long_requests(broker: BrokerProcess, clients: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("waits", [nobody, a_join, a_sync, a_fetch, long_requests])
-def test_a_stop_waits_for_nobody_who_waits(
+def test_a_stop_does_not_wait_for_waiting_requests(
     own: BrokerProcess, waits: Callable[[BrokerProcess, ExitStack], None]
 ) -> None:
     with ExitStack() as clients:

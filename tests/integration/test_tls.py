@@ -66,9 +66,7 @@ def exactly(connection: socket.socket, count: int) -> bytes:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_c18_clients_that_check_names_are_given_the_one_by_which_they_have_come(
-    secured: SecuredBroker, host: str
-) -> None:
+def test_c18_clients_that_check_names_get_the_name_they_connected_to(secured: SecuredBroker, host: str) -> None:
     """On all interfaces, where the machine's own name, which the certificate does not have, would be rejected."""
     told = secured.process.status()["bootstrap"].split(",")[2]
     port = told.rpartition(":")[2]
@@ -337,9 +335,7 @@ def test_h07_renegotiation_is_rejected(secured: SecuredBroker) -> None:
 
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
-def test_h07_nothing_is_compressed_and_nothing_comes_before_the_handshake_is_done(
-    secured: SecuredBroker, version: str
-) -> None:
+def test_h07_nothing_is_compressed_and_no_data_precede_the_handshake(secured: SecuredBroker, version: str) -> None:
     """CRIME, and replays: s_client requests compression; tickets allow no early data."""
     done = s_client(secured, version, "-comp")
     assert done.returncode == 0, done.stderr
