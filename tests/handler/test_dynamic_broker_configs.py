@@ -91,39 +91,28 @@ def test_what_cannot_change_is_rejected(broker: SteppedBroker, name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("value", "complaint"),
+    ("name", "value", "complaint"),
     [
-        ("0", "Value must be at least 1"),
-        ("1", ""),
-        ("2", ""),
-        ("3", "value should not be greater than double the current value 1"),
-        ("256", "value should not be greater than double the current value 1"),
+        ("num.network.threads", "0", "Value must be at least 1"),
+        ("num.network.threads", "1", ""),
+        ("num.network.threads", "2", ""),
+        ("num.network.threads", "3", "value should not be greater than double the current value 1"),
+        ("num.network.threads", "256", "value should not be greater than double the current value 1"),
+        ("num.io.threads", "0", "Value must be at least 1"),
+        ("num.io.threads", "1", ""),
+        ("num.io.threads", "3", "at most 2 without a restart"),
+        ("num.io.threads", "5", "value should not be greater than double the current value 2"),
     ],
 )
-def test_a28_processors_change_by_half_or_double(broker: SteppedBroker, value: str, complaint: str) -> None:
+def test_a28_e04_processors_and_handlers_change_by_half_or_double(
+    broker: SteppedBroker, name: str, value: str, complaint: str
+) -> None:
     if complaint:
         with pytest.raises(ApiError, match=complaint) as refused:
-            alter(broker, "num.network.threads", value)
+            alter(broker, name, value)
         assert refused.value.code == ErrorCode.INVALID_REQUEST
     else:
-        alter(broker, "num.network.threads", value)
-        assert broker.context.broker_words.wanted_processors == int(value)
-
-
-@pytest.mark.parametrize(
-    ("value", "complaint"),
-    [
-        ("0", "Value must be at least 1"),
-        ("1", ""),
-        ("3", "at most 2 without a restart"),
-        ("5", "value should not be greater than double the current value 2"),
-    ],
-)
-def test_e04_handlers_change_by_half_or_double(broker: SteppedBroker, value: str, complaint: str) -> None:
-    if complaint:
-        with pytest.raises(ApiError, match=complaint) as refused:
-            alter(broker, "num.io.threads", value)
-        assert refused.value.code == ErrorCode.INVALID_REQUEST
-    else:
-        alter(broker, "num.io.threads", value)
-        assert broker.context.broker_words.wanted_handlers == int(value)
+        alter(broker, name, value)
+        words = broker.context.broker_words
+        wanted = {"num.network.threads": words.wanted_processors, "num.io.threads": words.wanted_handlers}
+        assert wanted[name] == int(value)

@@ -376,6 +376,14 @@ def test_records_for_unknown_partitions_are_rejected(stepped: SteppedBroker) -> 
     assert [produced(each) for each in sent] == [[(3, -1)]] * 3
 
 
+def test_min_insync_replicas_apply_to_acks_all_only(stepped: SteppedBroker) -> None:
+    stepped.create("replicated", 1, {"min.insync.replicas": "2"})
+    for acks, error in ((-1, 19), (1, 0)):
+        sent = stepped.client().produce([("replicated", 0, record_batch([b"a"]))], acks)
+        stepped.settle()
+        assert produced(sent)[0][0] == error
+
+
 @pytest.mark.parametrize(
     ("records", "version", "acks", "error"),
     [
