@@ -6,6 +6,7 @@ Runs in the recorder; readers use the path functions. Knows nothing of the files
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -28,6 +29,11 @@ UNFINISHED = ".unfinished"
 #: Prefix of compacted files' names, and the file with the list of files they replace.
 COMPACTED = "compact-"
 REPLACED = "_replaced.json"
+
+#: Ends of the paths of finished files, as recorder, history and compaction name them.
+_FINISHED = re.compile(
+    r"/v=\d+/date=\d{4}-\d\d-\d\d/hour=\d\d/(part-[\w-]+-\d+|minutes-[0-9a-f]{8}|compact-[\w-]+-\d+)\.parquet$"
+)
 
 #: A reader that needs files to be finished soon touches this file now and then.
 FOLLOWED = ".followed"
@@ -57,13 +63,13 @@ def hour_path(root: Path, dataset: str, hour: int) -> Path:
 
 
 def finished(root: Path) -> Iterator[Part]:
-    """Yield every finished file of every dataset and format."""
+    """Yield every finished file of every dataset and format, and no file of another name."""
     for directory, below, names in os.walk(root):
         # Directory of unfinished compactions.
         below[:] = [name for name in below if not name.startswith(HIDDEN)]
         for name in names:
-            if name.endswith(SUFFIX) and not name.startswith(HIDDEN):
-                path = Path(directory, name)
+            path = Path(directory, name)
+            if _FINISHED.search(path.as_posix()):
                 with suppress(FileNotFoundError):
                     found = path.stat()
                     yield Part(path, found.st_size, found.st_mtime)

@@ -21,7 +21,7 @@ import numpy as np
 from arro3.core import DataType
 
 from rotunda.broker.request_log.columns import DATASETS, HISTORY
-from rotunda.broker.request_log.history.hour_files import Damaged, newest, undamaged
+from rotunda.broker.request_log.history.hour_files import Damaged, has_damage, newest, set_aside, undamaged
 from rotunda.broker.request_log.history.largest import OTHERS
 from rotunda.broker.request_log.part_files import HOUR_US, hour_path
 from rotunda.broker.request_log.tables import decoded
@@ -104,9 +104,11 @@ class HistoryReader:
                     for batch in self._batches(hour):
                         _add(kinds, batch, first, step_ms * 1000)
                         events.extend(_events(batch, from_ms * 1000, to_ms * 1000))
-                except (Damaged, OSError) as error:
+                except OSError as error:
                     unreadable += 1
                     self._warn(hour, error)
+                else:
+                    unreadable += has_damage(hour_path(self._root, HISTORY, hour))
         return {
             "from_ms": first * step_ms,
             "step_ms": step_ms,
@@ -141,7 +143,13 @@ class HistoryReader:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 path = newest(directory) if directory.is_dir() else None
-                return [] if path is None else decoded(DATASETS[HISTORY], undamaged(path))
+                if path is None:
+                    return []
+                try:
+                    return decoded(DATASETS[HISTORY], undamaged(path))
+                except Damaged as error:
+                    set_aside(path, error)
+                    return []
             except FileNotFoundError:
                 # Replaced by its next version, or deleted by retention; or else a link to nothing.
                 if attempt == _ATTEMPTS:

@@ -461,6 +461,20 @@ def test_the_oldest_files_go_by_age_and_by_size(bench: RecorderBench) -> None:
     assert list(bench.root.iterdir()) == []
 
 
+def test_files_of_others_are_kept(bench: RecorderBench) -> None:
+    bench.push(rows_of(bench.clock, 1))
+    bench.run_once()
+    bench.recorder.finish()
+    (part,) = finished(bench.root)
+    own = [bench.root / "mine.parquet", bench.root / "requests" / "part-1-1-1.parquet"]
+    own += [part.path.with_name(name) for name in ("mine.parquet", "part-1.parquet", f"copy-{part.path.name}")]
+    for path in own:
+        path.write_bytes(b"mine")
+    assert apply_retention(bench.root, 1e12, Retention(0, 0, 0)) == 1
+    assert not part.path.exists()
+    assert all(path.exists() for path in own)
+
+
 def test_files_are_finished_when_they_are_large(tmp_path: Path) -> None:
     bench = RecorderBench(tmp_path / "log", request_log_roll_bytes=1)
     for _ in range(2 * GROUP_ROWS // 1000 + 2):

@@ -1,8 +1,8 @@
 """The files of the history: one for each hour, written again with each minute.
 
-Runs in the recorder; readers use `undamaged`. A file has its checksum in its name. The next version of an hour is
-written beside it before it is deleted: a killed recorder loses no earlier minute, and the newest file of an hour has
-all of its rows. A new recorder continues the file of its predecessor.
+Runs in the recorder; readers use `undamaged` and set damaged files aside. A file has its checksum in its name. The next
+version of an hour is written beside it before it is deleted: a killed recorder loses no earlier minute, and the newest
+file of an hour has all of its rows. A new recorder continues the file of its predecessor.
 """
 
 from __future__ import annotations
@@ -50,6 +50,18 @@ def undamaged(path: Path) -> bytes:
     if path.name != _name(content):
         raise Damaged(f"{path}: the content does not have the checksum of the name")
     return content
+
+
+def set_aside(path: Path, error: Damaged) -> None:
+    """Rename a damaged file, so that it is read no more, and log it. Raises OSError."""
+    aside = path.with_name(f"{HIDDEN}{path.name}{DAMAGED}")
+    path.rename(aside)
+    logger.error("damaged history set aside as %s: %s", aside.name, error)
+
+
+def has_damage(directory: Path) -> bool:
+    """Return whether a file of an hour's directory was set aside."""
+    return any(directory.glob(f"{HIDDEN}{_PREFIX}*{DAMAGED}"))
 
 
 def _name(content: bytes | memoryview) -> str:
@@ -105,9 +117,7 @@ class _Hour:
         try:
             return decoded(_DATASET, undamaged(path))
         except Damaged as error:
-            aside = path.with_name(f"{HIDDEN}{path.name}{DAMAGED}")
-            path.rename(aside)
-            logger.error("damaged history set aside as %s: %s", aside.name, error)
+            set_aside(path, error)
             return []
 
 
