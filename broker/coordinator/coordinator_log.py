@@ -17,7 +17,7 @@ from rotunda.broker.protocol.record_writer import BatchBuilder
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.records import Record
-    from rotunda.broker.protocol.record_template import RepeatedRecords
+    from rotunda.broker.protocol.record_writer import RepeatedRecords
 
 logger = logging.getLogger(__name__)
 

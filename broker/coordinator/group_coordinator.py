@@ -40,8 +40,8 @@ from rotunda.broker.coordinator.share.protocol import ShareProtocol
 from rotunda.broker.coordinator.share.replay import SHARE_TABLE
 from rotunda.broker.coordinator.share.states import ShareEnvironment, ShareStates
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.routing import GROUP_TOPIC, coordinator_partition
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.long_responses import AT_ONCE
 

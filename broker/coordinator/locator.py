@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions, coordinator_partition
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.routing import owner_of_coordinator
+from rotunda.broker.protocol.routing import CoordinatorPartitions, coordinator_partition, owner_of_coordinator
 
 if TYPE_CHECKING:
     from rotunda.broker.metadata.metadata_cache import MetadataCache

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from rotunda.broker.errors import InvalidReceive
-from rotunda.broker.protocol.compile import reader, writer
+from rotunda.broker.protocol.codec import reader, writer
 from rotunda.broker.protocol.primitives import INT16
-from rotunda.broker.protocol.schema.definitions import definition
-from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.schema.definitions import Structure, definition
 from rotunda.broker.protocol.steps import Steps
 
 Record: TypeAlias = tuple[bytes, bytes | None]

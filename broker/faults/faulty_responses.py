@@ -16,7 +16,7 @@ from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, DELAYED
 from rotunda.broker.ipc.request_facts import Records
 from rotunda.broker.ipc.response_spool import ResponseSpool
 from rotunda.broker.ipc.response_writer import NO_FACTS, FileRange, ResponseFacts, ResponseWriter
-from rotunda.broker.protocol.schema.throttle_time import with_throttle_time
+from rotunda.broker.protocol.schema.marks import with_throttle_time
 from rotunda.shm.recorder_layout import INJECTED_SHIFT
 
 _NS_PER_MS = 1_000_000

@@ -34,7 +34,7 @@ from rotunda.shm.tables.snapshot_buffer import SnapshotSegment
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig
     from rotunda.broker.ipc.request_channel import ChannelShape
-    from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions
+    from rotunda.broker.protocol.routing import CoordinatorPartitions
     from rotunda.broker.server_log.log_file import LogOutput
     from rotunda.shm.control import BrokerWords
     from rotunda.shm.rings.bell import EventBell, SemaphoreBell

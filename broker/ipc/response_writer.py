@@ -28,7 +28,7 @@ from rotunda.broker.ipc.request_channel import (
 from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
 from rotunda.broker.ipc.response_spool import ResponseSpool
 from rotunda.broker.ipc.segment_file_cache import ONE_ANSWER
-from rotunda.broker.protocol.schema.throttle_time import throttle_place, throttle_time, with_throttle_time
+from rotunda.broker.protocol.schema.marks import throttle_place, throttle_time, with_throttle_time
 from rotunda.broker.quotas.client_sensors import ClientSensors
 from rotunda.shm.rings.bell import EventBell
 from rotunda.shm.rings.ring import RingProducer

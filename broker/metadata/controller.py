@@ -54,9 +54,8 @@ from rotunda.broker.metadata.topics.topic_validation import (
     internal_topic_configs,
 )
 from rotunda.broker.metadata.wanted_topics import Charge, check_more_partitions, check_new_topic, free_of_charge
-from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS, CoordinatorPartitions
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.routing import topic_id_for
+from rotunda.broker.protocol.routing import INTERNAL_TOPICS, CoordinatorPartitions, topic_id_for
 from rotunda.shm.tables.partitions import PartitionTable
 
 _TOPIC_ID_ENTROPY_BYTES = 16

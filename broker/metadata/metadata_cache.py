@@ -24,8 +24,7 @@ from rotunda.broker.metadata.features import INITIAL_LEVELS, LEVEL, finalized_le
 from rotunda.broker.metadata.storage.entity_store import BROKER, TOPIC, Entities, EntityKind, replace_changed
 from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
 from rotunda.broker.metadata.topics.topic_validation import metric_name
-from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS
-from rotunda.broker.protocol.routing import owner_of, topic_hash
+from rotunda.broker.protocol.routing import INTERNAL_TOPICS, owner_of, topic_hash
 from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 from rotunda.broker.security.acl.acls import Acl
 from rotunda.broker.security.acl.authorizer import Authorizer, super_users_of

@@ -14,8 +14,8 @@ from rotunda.broker.metadata.controller import Controller
 from rotunda.broker.metadata.metadata_cache import MetadataCache
 from rotunda.broker.metadata.storage.metadata_file import metadata_path
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
-from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.routing import INTERNAL_TOPICS
 from rotunda.shm.tables.partitions import PartitionTable
 
 _HANDLERS = 1

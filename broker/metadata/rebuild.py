@@ -37,8 +37,7 @@ from rotunda.broker.metadata.topics.topic_validation import (
     check_topic_name,
     internal_topic_configs,
 )
-from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS
-from rotunda.broker.protocol.routing import topic_id_for
+from rotunda.broker.protocol.routing import INTERNAL_TOPICS, topic_id_for
 
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig

@@ -20,12 +20,12 @@ from rotunda.broker.metadata.topics.topic_validation import (
     check_topic_name,
     partition_count,
 )
-from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.routing import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from rotunda.broker.metadata.metadata_cache import MetadataCache, TopicInfo
-    from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions
+    from rotunda.broker.protocol.routing import CoordinatorPartitions
 
 
 #: Charges the client's quota for new partitions. Raises ApiError if it is used up.

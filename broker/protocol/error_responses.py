@@ -11,9 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.schema.definitions import Field, StructureDefinition, response
+from rotunda.broker.protocol.schema.definitions import Field, Structure, StructureDefinition, response
 from rotunda.broker.protocol.schema.marks import TOPIC_NAMES, error_field
-from rotunda.broker.protocol.schema.values import Structure
 from rotunda.broker.protocol.sliced_responses import Lazily
 
 _MESSAGE: Final = "error_message"

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.coordinator_routing import coordinated_id
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.broker.protocol.routing import coordinated_id
 from rotunda.broker.protocol.schema.marks import error_paths
 
 _OF_LEADERS: Final = frozenset(

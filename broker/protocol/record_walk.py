@@ -260,7 +260,7 @@ def _walk_any(walk: RecordWalk, budget: int) -> int:
                 raise ApiError(WRONG, f"record {walk.index} with offset delta {offset}, {walk.left_headers} headers")
             _note_deltas(walk, (delta,))
         some = min(walk.left_headers, max(0, budget - cost))
-        at = _behind_headers(data, at, some)
+        at = _after_headers(data, at, some)
         cost += some
         walk.left_headers -= some
         if walk.left_headers:
@@ -272,7 +272,7 @@ def _walk_any(walk: RecordWalk, budget: int) -> int:
     return cost
 
 
-def _behind_headers(data: Buffer, at: int, count: int) -> int:
+def _after_headers(data: Buffer, at: int, count: int) -> int:
     for _ in range(count):
         size, at = data[at], at + 1
         if size & _NOT_ONE_BYTE:
@@ -353,17 +353,17 @@ def _shape(data: Buffer, start: int, is_keyed: bool) -> _Shape:
     fixed = [*range(start, attributes_at), *range(min(offset_at + 2, key_at), at)]
     at += max(key_bytes, 0)
     is_right = key_bytes >= 0 or not is_keyed
-    value_bytes, behind = _varint(data, at)
-    fixed += range(at, behind)
-    at = behind + max(value_bytes, 0)
-    headers, behind = _varint(data, at)
-    fixed += range(at, behind)
-    at = behind
+    value_bytes, after = _varint(data, at)
+    fixed += range(at, after)
+    at = after + max(value_bytes, 0)
+    headers, after = _varint(data, at)
+    fixed += range(at, after)
+    at = after
     is_right &= 0 <= headers <= _MOST_RUN_HEADERS
     for number in range(2 * headers if is_right else 0):
-        size, behind = _varint(data, at)
-        fixed += range(at, behind)
-        at = behind + max(size, 0)
+        size, after = _varint(data, at)
+        fixed += range(at, after)
+        at = after + max(size, 0)
         is_right &= size >= 0 or number % 2 == 1
     return _Shape(stop - start, is_right and at == stop, time_at, time, offset_at, offset, key_at - offset_at, fixed)
 

@@ -16,8 +16,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from rotunda.broker.protocol.headers import response_header
 from rotunda.broker.protocol.primitives import INT32, unsigned_varint_bytes
-from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, response
-from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.schema.definitions import (
+    Field,
+    MessageDefinition,
+    Structure,
+    StructureDefinition,
+    response,
+)
 from rotunda.broker.protocol.schema.writing import Write, made, make_fields_writer, make_writer
 
 _SIZE_BYTES: Final = 4

@@ -25,7 +25,7 @@ from rotunda.broker.metadata.configs.request_log_settings import store_settings
 from rotunda.broker.metadata.process_counts import configured_at_start, most_handlers, most_processors
 from rotunda.broker.metadata.storage.metadata_file import metadata_path
 from rotunda.broker.metadata.storage.reader import partition_counts
-from rotunda.broker.protocol.coordinator_routing import INTERNAL_TOPICS, CoordinatorPartitions
+from rotunda.broker.protocol.routing import INTERNAL_TOPICS, CoordinatorPartitions
 from rotunda.broker.supervisor.process_limits import check_address_space
 from rotunda.broker.supervisor.process_memory import ProcessMemory
 from rotunda.shm.control import ControlSegment

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ops.reliability import batches
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import request_header_version
-from rotunda.broker.protocol.compile import read, write
+from rotunda.broker.protocol.codec import read, write
 from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, request
 
 #: Names of the fuzzer's topics, groups, members and transactional ids.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
-from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.schema.definitions import Structure
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 

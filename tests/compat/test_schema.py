@@ -16,7 +16,7 @@ import pytest
 from ops import schema
 from ops.compatibility import preparation
 from rotunda.broker.errors import InvalidReceive
-from rotunda.broker.protocol.compile import read, write
+from rotunda.broker.protocol.codec import read, write
 from rotunda.broker.protocol.schema.definitions import Field, StructureDefinition, definition
 from rotunda.broker.protocol.schema.table import MESSAGES
 from tests.protocol.random_messages import present_fields, random_message, versions_of

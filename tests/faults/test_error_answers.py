@@ -10,7 +10,7 @@ import pytest
 from rotunda.broker.apis.table import API_TABLE
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.schema.definitions import Structure
 from rotunda.broker.testing import RotundaBroker
 from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rotunda.broker.protocol import codec
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from rotunda.broker.protocol.routing import GROUP_TOPIC, coordinator_partition
 from tests.support.groups.requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,

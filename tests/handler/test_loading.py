@@ -25,7 +25,7 @@ from rotunda.broker.coordinator.transaction.transaction import TransactionMetada
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
+from rotunda.broker.protocol.routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from rotunda.broker.scheduling import timers
 from tests.support.groups.requests import GROUP_PARTITIONS, Member, call, committed, groups_of
 from tests.support.record_batches import record_batch

@@ -12,7 +12,7 @@ import pytest
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
+from rotunda.broker.protocol.routing import GROUP_TOPIC
 from rotunda.broker.scheduling import slices
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.shm.tables.process_slots import HANDLER

@@ -11,7 +11,7 @@ import pytest
 from rotunda.broker.coordinator import replay
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.segments.log_segment import LogSegment
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from rotunda.broker.protocol.routing import GROUP_TOPIC, coordinator_partition
 from tests.support.groups.requests import GROUP_PARTITIONS, OFFSET_FETCH, Member, call, committed
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import answer_of, send

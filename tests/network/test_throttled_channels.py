@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from rotunda.broker.protocol.schema.throttle_time import with_throttle_time
+from rotunda.broker.protocol.schema.marks import with_throttle_time
 from tests.support.processor_bench import Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame
 

@@ -17,7 +17,7 @@ from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from rotunda.broker.errors import InvalidReceive
-from rotunda.broker.protocol.compile import locator, read, reader, write, writer
+from rotunda.broker.protocol.codec import locator, read, reader, write, writer
 from rotunda.broker.protocol.primitives import MOST_TAGGED_FIELDS, unsigned_varint_bytes
 from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, definition
 from rotunda.broker.protocol.schema.table import APIS, MESSAGES

@@ -8,7 +8,7 @@ import pytest
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.codec import encode_request
-from rotunda.broker.protocol.coordinator_routing import (
+from rotunda.broker.protocol.routing import (
     COORDINATED_KEYS,
     GROUP_TOPIC,
     SHARE_TOPIC,
@@ -17,8 +17,11 @@ from rotunda.broker.protocol.coordinator_routing import (
     coordinator_of,
     coordinator_partition,
     java_hash,
+    owner_of,
+    owner_of_coordinator,
+    route,
+    topic_hash,
 )
-from rotunda.broker.protocol.routing import owner_of, owner_of_coordinator, route, topic_hash
 from tests.support.feeds import mutations, random_seed
 
 PARTITIONS = CoordinatorPartitions(groups=50, transactions=7, share_groups=9)

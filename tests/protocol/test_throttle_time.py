@@ -11,7 +11,7 @@ from rotunda.broker.apis.table import API_TABLE
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.schema.definitions import response
-from rotunda.broker.protocol.schema.throttle_time import throttle_place, with_throttle_time
+from rotunda.broker.protocol.schema.marks import throttle_place, with_throttle_time
 
 SERVED = [(int(api.key), version) for api in API_TABLE for version in range(api.min_version, api.max_version + 1)]
 THROTTLE_MS = 0x01020304

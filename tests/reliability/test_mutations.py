@@ -8,7 +8,7 @@ from ops.reliability.frames import FrameMaker, Template
 from ops.reliability.mutations import Mutator
 from rotunda.broker.apis.table import API_TABLE
 from rotunda.broker.errors import InvalidReceive
-from rotunda.broker.protocol.compile import read
+from rotunda.broker.protocol.codec import read
 from rotunda.broker.protocol.schema.definitions import request
 
 SEED = random.randrange(2**32)

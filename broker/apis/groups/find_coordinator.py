@@ -12,8 +12,8 @@ from typing import Any
 
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.following import after
 from rotunda.broker.scheduling.long_responses import AT_ONCE, each_of

@@ -17,9 +17,9 @@ from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request, peer_request
 from rotunda.broker.protocol import codec
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.protocol.routing import GROUP_TOPIC
 from rotunda.broker.protocol.sliced_responses import Encoded, Lazily, encoded_elements
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.deferred import Deferred

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import read_string, string_bytes
+from rotunda.broker.protocol.routing import GROUP_TOPIC
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.long_responses import AT_ONCE, each_of, in_order
 from rotunda.broker.security.acl.acls import ResourceType

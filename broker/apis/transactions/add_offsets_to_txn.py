@@ -8,8 +8,8 @@ from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.apis.transactions.transaction_errors import for_version
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions.transaction_messages import Producer
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.routing import GROUP_TOPIC, coordinator_partition
 from rotunda.broker.scheduling.deferred import Deferred
 
 #: The transaction version of clients that add their partitions explicitly.

@@ -18,8 +18,8 @@ from rotunda.broker.coordinator.offsets.commits import Committer, CommitTime, ap
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions.transaction_messages import Membership, Producer
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.routing import GROUP_TOPIC
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.following import after
 from rotunda.broker.scheduling.slices import Work

@@ -26,7 +26,7 @@ from rotunda.broker.coordinator.group_memory import MEMBER_BYTES, TEXT_BYTES, pr
 from rotunda.broker.coordinator.records import Record, RecordType
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.messages.consumer_protocol import subscribed_topics
-from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.schema.definitions import Structure
 from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 if TYPE_CHECKING:

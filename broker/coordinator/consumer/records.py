@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from rotunda.broker.coordinator.consumer.assignment import Assignment
 from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 from rotunda.broker.coordinator.records import Record, RecordType
-from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.schema.definitions import Structure
 
 GROUP_METADATA: Final = RecordType("ConsumerGroupMetadata")
 MEMBER_METADATA: Final = RecordType("ConsumerGroupMemberMetadata")

@@ -16,7 +16,7 @@ from rotunda.broker.coordinator.offsets.offset_records import numbered_offset_va
 from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import INT32
-from rotunda.broker.protocol.record_template import RepeatedRecords
+from rotunda.broker.protocol.record_writer import RepeatedRecords
 from rotunda.broker.protocol.steps import Steps
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rotunda.broker.coordinator.classic.group import ClassicGroup
 from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
 from rotunda.broker.coordinator.records import Apply, RecordType
 from rotunda.broker.protocol.primitives import INT16, INT32, INT64, ZERO_TOPIC_ID
-from rotunda.broker.protocol.record_template import NumberedValue
+from rotunda.broker.protocol.record_writer import NumberedValue
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard

@@ -8,7 +8,7 @@ from typing import Final
 from rotunda.broker.coordinator.consumer.assignment import Assignment
 from rotunda.broker.coordinator.records import Record, RecordType
 from rotunda.broker.coordinator.share.member import ShareGroupMember, StatePartitions
-from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.schema.definitions import Structure
 
 MEMBER_METADATA: Final = RecordType("ShareGroupMemberMetadata")
 GROUP_METADATA: Final = RecordType("ShareGroupMetadata")

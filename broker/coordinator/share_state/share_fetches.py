@@ -26,7 +26,7 @@ from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
-from rotunda.broker.protocol.messages.share_fetch import SharePartResponse, frame_share_fetch_response
+from rotunda.broker.protocol.messages.fetch import SharePartResponse, frame_share_fetch_response
 from rotunda.broker.scheduling.purgatory import DelayedOperation, Purgatory
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rotunda.broker.coordinator.share_state.shard import ShareCounts, ShareGroup
 from rotunda.broker.log.maintenance_tasks import DELETE_RECORDS
 from rotunda.broker.metadata.features import SHARE_VERSION
 from rotunda.broker.partitions.share.share_window import DeliveryTerms
-from rotunda.broker.protocol.coordinator_routing import SHARE_TOPIC, coordinator_partition
+from rotunda.broker.protocol.routing import SHARE_TOPIC, coordinator_partition
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.coordinator.share_state.records import SharePlace
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.coordinator_routing import SHARE_TOPIC
 from rotunda.broker.protocol.primitives import read_string, string_bytes
+from rotunda.broker.protocol.routing import SHARE_TOPIC
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import Done

@@ -15,9 +15,9 @@ from rotunda.broker.coordinator.transaction.transaction import TransactionMetada
 from rotunda.broker.errors import ApiError
 from rotunda.broker.metadata.topics.topic_regex import InvalidPatternError, compiled
 from rotunda.broker.partitions.transaction_messages import TopicPartition
-from rotunda.broker.protocol.coordinator_routing import TRANSACTION_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import read_string, string_bytes
+from rotunda.broker.protocol.routing import TRANSACTION_TOPIC
 from rotunda.broker.scheduling.long_responses import AT_ONCE, each_of, in_order
 from rotunda.broker.scheduling.peer_tasks import TargetTasks, TaskDone
 from rotunda.broker.scheduling.slices import Work

@@ -21,7 +21,7 @@ from rotunda.broker.coordinator.transaction.transaction import (
     TransactionState,
 )
 from rotunda.broker.partitions.transaction_messages import Marker
-from rotunda.broker.protocol.coordinator_routing import TRANSACTION_TOPIC
+from rotunda.broker.protocol.routing import TRANSACTION_TOPIC
 from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE
 from rotunda.broker.scheduling.slices import SlicedWork, TooManyWaitError, Work
 from rotunda.shm.tables.partitions import STATE_OPEN

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM
 from rotunda.broker.partitions.transaction_messages import Marker, Membership, Producer, TopicPartition
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import read_string, string_bytes
+from rotunda.broker.protocol.routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.scheduling.peer_tasks import TargetTasks, TaskDone
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rotunda.broker.config.broker_config import BrokerConfig
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 
 MAX_NAME_LENGTH = 249
 USE_DEFAULT = -1

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rotunda.broker.ipc.request_channel import ARENA, INLINE, REQUEST, SPILL, RequestChannel
-from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions
-from rotunda.broker.protocol.routing import route
+from rotunda.broker.protocol.routing import CoordinatorPartitions, route
 from rotunda.shm.rings.arena import ArenaAllocator
 from rotunda.shm.rings.bell import SemaphoreBell
 from rotunda.shm.rings.ring import RingProducer

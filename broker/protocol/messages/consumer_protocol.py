@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from rotunda.broker.errors import ApiError, InvalidReceive
-from rotunda.broker.protocol.compile import reader, writer
+from rotunda.broker.protocol.codec import reader, writer
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import INT16, MALFORMED
 

@@ -1,6 +1,6 @@
 """Parses the table of Kafka's message definitions, one message at a time, when it is first used.
 
-Used by `broker.protocol.compile` and by whatever needs to know the fields of a message. An entry of the table is:
+Used by `broker.protocol.codec` and by whatever needs to know the fields of a message. An entry of the table is:
 
     request 1 4-18 12+                                   kind, API key or -, valid versions, flexible versions
     cluster_id string 12+ null=12+ tag=0 default=null    a field: name, type, versions, then what applies of:
@@ -16,13 +16,55 @@ The fields of a structure are indented by one space more than the field, or the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from rotunda.broker.protocol.schema.table import APIS, MESSAGES
-from rotunda.broker.protocol.schema.values import Structure, structure_class
+
+
+class Structure:
+    """A message or a structure in one: one class for all versions. The arguments are its fields, each with its default.
+
+    Fields have Kafka's names in snake case. Times and error codes are plain numbers, ids 16 bytes, arrays tuples where
+    they were read and any sequence where they are to be written. A field that the version lacks has its default. Values
+    must not be changed once they are made: messages share the defaults.
+    """
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    DEFAULTS: ClassVar[Mapping[str, Any]]
+
+    def replaced(self, **changes: Any) -> Any:
+        """Return a copy in which some fields have other values."""
+        return self.__class__(**{name: getattr(self, name) for name in self.DEFAULTS} | changes)
+
+    def __eq__(self, other: object) -> bool:
+        if self.__class__ is not other.__class__:
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.DEFAULTS)
+
+    def __repr__(self) -> str:
+        fields = ", ".join([f"{name}={getattr(self, name)!r}" for name in self.DEFAULTS])
+        return f"{self.__class__.__name__}({fields})"
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError: for type checkers, which do not know the fields."""
+        raise AttributeError(f"{self.__class__.__name__} has no field {name!r}")
+
+
+def structure_class(name: str, defaults: Mapping[str, Any]) -> type[Structure]:
+    """Return a new class for a structure with these fields."""
+    parameters = ", ".join([f"{field}=defaults[{field!r}]" for field in defaults])
+    lines = [f"def __init__(self, *, {parameters}):" if parameters else "def __init__(self):"]
+    lines += [f"    self.{field} = {field}" for field in defaults] or ["    pass"]
+    namespace: dict[str, Any] = {"defaults": defaults}
+    exec("\n".join(lines), namespace)  # noqa: S102 - of names in the generated table
+    body = {"__slots__": tuple(defaults), "__init__": namespace["__init__"], "DEFAULTS": defaults}
+    return type(name, (Structure,), body)
+
 
 _ZEROS: Final[dict[str, Any]] = {
     "bool": False,

@@ -1,6 +1,6 @@
 """Generates the function that writes one version of a message.
 
-A structure is a value of its class (`broker.protocol.schema.values`) or a mapping from field names to values. Fields
+A structure is a `Structure` of its class or a mapping from field names to values. Fields
 that the version lacks are dropped; a name that no version has is a TypeError. Tagged fields are written in the order of
 their tags unless they have their default. Null is written as empty where only other versions allow null. The values are
 this program's own: a wrong type is a bug and raises any exception.
@@ -15,9 +15,8 @@ from struct import pack
 from typing import Any, Final, TypeAlias
 
 from rotunda.broker.protocol.primitives import tagged_fields_bytes, unsigned_varint_bytes
-from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
+from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, Structure, StructureDefinition
 from rotunda.broker.protocol.schema.source import FIXED, LONGEST_STRING_BYTES, Source
-from rotunda.broker.protocol.schema.values import Structure
 
 Write: TypeAlias = Callable[[Any], bytes]
 """value or mapping -> its bytes."""

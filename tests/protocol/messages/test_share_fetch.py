@@ -6,7 +6,7 @@ import pytest
 
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.messages.share_fetch import SharePartResponse, frame_share_fetch_response
+from rotunda.broker.protocol.messages.fetch import SharePartResponse, frame_share_fetch_response
 
 A, B = b"a" * 16, b"b" * 16
 

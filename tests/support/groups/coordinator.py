@@ -25,7 +25,7 @@ from rotunda.broker.coordinator.group_events import GroupEvent
 from rotunda.broker.coordinator.group_shard import GroupShard
 from rotunda.broker.coordinator.records import Record
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.compile import read, write
+from rotunda.broker.protocol.codec import read, write
 from rotunda.broker.protocol.record_reader import iterate_records
 from rotunda.broker.protocol.steps import Steps, finished
 from rotunda.broker.scheduling.timers import Timers

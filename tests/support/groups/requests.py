@@ -10,8 +10,8 @@ from typing import Any
 
 from rotunda.broker.handler.request_handler import EVERY_WAY, SpecialWays
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.routing import GROUP_TOPIC, coordinator_partition
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.stepped_broker import Client, Sent, SteppedBroker

@@ -21,7 +21,7 @@ from rotunda.broker.coordinator.share.protocol import ShareProtocol, validate
 from rotunda.broker.coordinator.share.replay import SHARE_TABLE
 from rotunda.broker.coordinator.share.states import ShareEnvironment
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.compile import read, write
+from rotunda.broker.protocol.codec import read, write
 from rotunda.broker.protocol.record_reader import iterate_records
 from rotunda.broker.protocol.steps import Steps, finished
 from rotunda.broker.scheduling.timers import Timers
