@@ -228,9 +228,9 @@ def test_members_that_only_their_own_kind_understands(fake: FakeBroker, run: Run
 
 def test_a_coordinator_that_loads_is_waited_for(fake: FakeBroker, run: Run) -> None:
     loading = {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-    fake.answers[ApiKey.LIST_GROUPS] = [loading, loading]
+    fake.responses[ApiKey.LIST_GROUPS] = [loading, loading]
     assert len(run("list", "--json").json) == 4
-    fake.answers[ApiKey.CONSUMER_GROUP_DESCRIBE] = [{"groups": [{"group_id": "modern", **loading}]}]
+    fake.responses[ApiKey.CONSUMER_GROUP_DESCRIBE] = [{"groups": [{"group_id": "modern", **loading}]}]
     assert run("describe", "modern").code == 0
 
 
@@ -368,7 +368,7 @@ def test_goals_that_make_no_sense(run: Run, goal: tuple[str, ...], code: int) ->
 
 def test_a_partition_that_is_rejected_is_named(fake: FakeBroker, run: Run) -> None:
     codes = {"orders": ErrorCode.UNKNOWN_MEMBER_ID}
-    fake.answers[ApiKey.OFFSET_COMMIT] = [
+    fake.responses[ApiKey.OFFSET_COMMIT] = [
         {
             "topics": [
                 {"name": name, "partitions": [{"partition_index": 0, "error_code": c}]} for name, c in codes.items()

@@ -92,6 +92,21 @@ class Broker:
             topic_partitions=[] if joins else owned,
         )
 
+    def assigned(self, member: str, is_expected: Callable[[int], bool], epoch: int = 0) -> Any:
+        """Send heartbeats until the member is assigned an expected number of partitions; return that response."""
+        responses: list[Any] = []
+
+        def is_assigned() -> bool:
+            last = responses[-1].member_epoch if responses else epoch
+            responses.append(self.until(lambda: self.heartbeat(member, last)))
+            assignment = responses[-1].assignment
+            return assignment is not None and is_expected(
+                sum(len(each.partitions) for each in assignment.topic_partitions)
+            )
+
+        wait_until(is_assigned, "the expected number of partitions")
+        return responses[-1]
+
     def commit(self, epoch: int, partitions: Sequence[int], version: int = 9) -> Codes:
         return _codes(self.ask(ApiKey.OFFSET_COMMIT, version, **self._offsets(epoch, partitions)))
 
@@ -123,7 +138,7 @@ def outcomes_of(broker: Broker) -> list[object]:
     cluster_id, node_id = broker.cluster_id, broker.node_id
     clusters = ((None, -1), (cluster_id, node_id), (cluster_id, -1), (None, node_id), ("x", node_id), (cluster_id, 99))
     found: list[object] = [broker.identified(*each) for each in clusters]
-    first = broker.until(lambda: broker.heartbeat("m1", 0)).member_epoch
+    first = broker.assigned("m1", lambda count: count == PARTITIONS).member_epoch
     for epoch in (first, first - 1, first + 1):
         found += [broker.commit(epoch, [0], version) for version in (9, 10)]
         found += [broker.commit_in_transaction(epoch, [0, UNKNOWN], version) for version in (3, 5, 6)]
@@ -131,14 +146,7 @@ def outcomes_of(broker: Broker) -> list[object]:
         found.append(broker.commit_in_transaction(first, [0], version, group_id="nobody"))
         found.append(broker.commit_in_transaction(first, [0], version, member_id="nobody"))
     broker.until(lambda: broker.heartbeat("m2", 0))
-    assignments = []
-
-    def is_told() -> bool:
-        assignments.append(broker.heartbeat("m1", first).assignment)
-        return assignments[-1] is not None
-
-    wait_until(is_told, "partitions to revoke")
-    [kept] = assignments[-1].topic_partitions
+    [kept] = broker.assigned("m1", lambda count: count < PARTITIONS, first).assignment.topic_partitions
     revoked = sorted(set(range(PARTITIONS)) - set(kept.partitions))
     found += [broker.commit(first, kept.partitions), broker.commit(first, revoked), broker.commit(first - 1, [0])]
     owned = [{"topic_id": kept.topic_id, "partitions": kept.partitions}]

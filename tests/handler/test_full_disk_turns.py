@@ -157,7 +157,7 @@ def test_settings_that_change_meanwhile_are_in_force_once_it_is_restored(broker:
     partitions.changes.alter((row,), partitions._bring_up_to_date)
     owned = partitions.owned.get(row)
     assert owned.log.config == config
-    assert not owned.log.is_behind
+    assert not owned.log.needs_catch_up
 
 
 def test_a_log_that_cannot_be_restored_for_want_of_room_is_tried_again_in_slices(
@@ -208,7 +208,7 @@ def test_epochs_that_could_not_be_written_are_written_in_slices(
     assert len(partitions.changes) == len(logs)
     partitions.changes.finish()
     assert len(written) == len(logs)
-    assert not any(log.is_behind for log in logs)
+    assert not any(log.needs_catch_up for log in logs)
 
 
 def test_ten_thousand_logs_are_notified_cheaply(broker: SteppedBroker) -> None:

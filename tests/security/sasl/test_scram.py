@@ -140,7 +140,7 @@ def test_a_changed_password_counts_at_once_and_a_deleted_user_is_unknown() -> No
     users = credentials(("alice", "old"))
     for stored, password in ((credentials(("alice", "new")), "new"), (None, None)):
         new = None if stored is None else stored.find(SCRAM_SHA_256, "alice")
-        users.take({"alice": {SCRAM_SHA_256: written(new)} if new else {}})
+        users.apply({"alice": {SCRAM_SHA_256: written(new)} if new else {}})
         server = ScramServer(SCRAM_SHA_256, users)
         client = ScramClient(SCRAM_SHA_256, "alice", password or "new")
         last = client.last(server.respond(client.first()))
@@ -172,7 +172,7 @@ def test_the_status_page_spends_as_many_iterations_on_anybody(monkeypatch: pytes
     config = load(None, {**listeners, "sasl.enabled.mechanisms": SCRAM_SHA_256}, {})
     made = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "secret", SALT, 8192), SALT, 8192)
     users = credentials(("alice", "secret"))
-    users.take({"bob": {SCRAM_SHA_256: written(made)}})
+    users.apply({"bob": {SCRAM_SHA_256: written(made)}})
     page = page_users.PageUsers(cast("LiveSettings", SimpleNamespace(broker_config=config, user_credentials=users)))
     for name in ("alice", "bob", "mallory"):
         assert not page.is_user(name, "wrong")
