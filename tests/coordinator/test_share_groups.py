@@ -103,6 +103,15 @@ def test_a_member_that_missed_a_response_sends_its_previous_epoch(coordinator: S
     assert coordinator.join("m1", "a")._replace(heartbeat_interval_ms=5000) == first, "it has its place again"
 
 
+def test_a_changed_rack_is_stored_and_changes_no_epoch(coordinator: ShareCoordinator) -> None:
+    """S24."""
+    joined = coordinator.join("m1", "a")
+    assert coordinator.ask("m1", joined.member_epoch, rack_id="r").member_epoch == joined.member_epoch
+    assert coordinator.group.epoch == joined.member_epoch
+    assert coordinator.group.members["m1"].rack_id == "r"
+    assert described(coordinator.shard) == coordinator.replayed()
+
+
 def test_a_changed_subscription_is_given_up_at_once(coordinator: ShareCoordinator) -> None:
     """S23, S26: unknown topics are stored, and count once they exist."""
     coordinator.join("m1", "a", "b")

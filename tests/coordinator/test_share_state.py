@@ -76,6 +76,7 @@ def content(shard: ShareStateShard) -> dict[str, dict[SharePlace, tuple[object, 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_loaded_is_what_was_written_also_after_pruning(seed: int) -> None:
+    """S91, S93, S95."""
     source, store = random.Random(seed), Store()
     for group in ("g", "h"):
         store.initialize(group, PLACES)
@@ -98,6 +99,7 @@ def test_what_is_loaded_is_what_was_written_also_after_pruning(seed: int) -> Non
 
 
 def test_snapshots_are_not_repeated_while_nothing_is_written() -> None:
+    """S95."""
     store = Store()
     store.initialize("g", PLACES)
     store.shard.store("g", PLACES[0], 9, 0, [])
@@ -111,6 +113,7 @@ def test_snapshots_are_not_repeated_while_nothing_is_written() -> None:
 
 
 def test_an_older_state_epoch_is_fenced_and_a_newer_one_discards_the_state() -> None:
+    """S92."""
     store = Store()
     store.initialize("g", PLACES[:1], epoch=3, start=10)
     store.shard.store("g", PLACES[0], 12, 1, [StateBatch(14, 14, 2, 1)])
@@ -137,6 +140,7 @@ def test_an_impossible_record_is_rejected_and_changes_nothing(batch: StateBatch,
 
 
 def test_a_start_offset_never_decreases_but_by_a_reset() -> None:
+    """S93."""
     store = Store()
     store.initialize("g", PLACES[:1])
     store.shard.store("g", PLACES[0], 9, 0, [])

@@ -79,6 +79,7 @@ def test_synonyms_are_what_was_set(cluster: AdminCluster) -> None:
 
 
 def test_a_subscription_is_gone_without_settings(cluster: AdminCluster) -> None:
+    """T02."""
     alter(cluster, (INTERVAL, SET, "60000"), (METRICS, SET, "*"))
     assert alter(cluster, (INTERVAL, DELETE, None)) == (0, None)
     assert listed(cluster) == ["s"]

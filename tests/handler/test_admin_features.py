@@ -136,6 +136,7 @@ def test_c10_api_versions_has_the_features(cluster: AdminCluster) -> None:
 
 
 def test_c10_older_clients_see_no_feature_minimum_of_zero_and_nobody_a_level_of_zero(cluster: AdminCluster) -> None:
+    """S06, V13: the features of Kafka 4.4."""
     update(cluster, ("transaction.version", 0, SAFE))
     cluster.settle()
     for version, least in ((3, 1), (4, 0)):

@@ -73,6 +73,7 @@ def test_settings_are_described_with_their_source(cluster: AdminCluster) -> None
 
 
 def test_settings_of_share_groups(cluster: AdminCluster) -> None:
+    """S117."""
     defaults = {
         "errors.deadletterqueue.copy.record.enable": "false",
         "errors.deadletterqueue.topic.name": "",
@@ -101,6 +102,7 @@ def test_settings_of_share_groups(cluster: AdminCluster) -> None:
 
 
 def test_a_stored_value_outside_changed_bounds_is_clamped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """S117."""
     cluster = AdminCluster(tmp_path)
     assert alter(cluster, ("share.delivery.count.limit", SET, "9")) == (0, None)
     cluster.close()

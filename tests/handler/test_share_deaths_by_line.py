@@ -149,6 +149,7 @@ def acknowledgements(acquired: Acquired) -> tuple[list[dict[str, Any]], dict[int
 
 
 def test_the_owner_dies_at_any_line_of_an_acknowledgement(broker: SteppedBroker, sampling: Sampling) -> None:
+    """S87, S96-S98."""
     trials = Trials(broker)
     for line in sampling.walk(3):
         consumer, acquired = trials.begin(f"member-{line}")

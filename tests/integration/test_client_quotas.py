@@ -249,7 +249,7 @@ def acquired(response: Any) -> list[int]:
 def test_e12_a_throttled_share_fetch_is_empty_and_acquires_nothing(
     wire: WireClient, topic: str, connect: Any, share: ShareConsumer
 ) -> None:
-    """E12, E16: as a Fetch; the records are delivered afterwards, for the first time."""
+    """E12, E16, S122: as a Fetch; the records are delivered afterwards, for the first time."""
     producer, count = connect(f"{topic}-other"), 20
     assert [producer.produce(topic) for _ in range(count)] == [0] * count
     set_quota(wire, {"client-id": topic}, consumer_byte_rate=LIMIT)

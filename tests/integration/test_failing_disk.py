@@ -367,7 +367,7 @@ def test_nobody_hears_that_nothing_is_committed_where_the_disk_is_full(disk, bro
 def test_acknowledgements_on_a_full_disk_are_rejected_and_earlier_ones_stay(
     disk: FailingDisk, broker: BrokerProcess, topic: str
 ) -> None:
-    """A rejected acceptance has not happened; an earlier one is stored, and its record does not come again."""
+    """S87: a rejected acceptance has not happened; an earlier one is stored, and its record does not come again."""
     with WireClient(broker.port) as client, ExitStack() as stack:
         create_topic(client, topic, 1)
         [found] = described(client, ApiKey.METADATA, 12, {"topics": [{"name": topic}]}).topics

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
@@ -109,6 +110,7 @@ def first_of(consumer: ShareConsumer, partition: int = 0) -> tuple[int, int, int
 
 
 def test_an_epoch_out_of_order_is_rejected_and_a_closed_session_is_unknown(admin: AdminClient, make: Make) -> None:
+    """S51, S53, S56."""
     member = make(configured(admin))
     member.fetch(max_wait_ms=0)
     wrong = member.fetch_raw(share_session_epoch=7)
@@ -120,7 +122,89 @@ def test_an_epoch_out_of_order_is_rejected_and_a_closed_session_is_unknown(admin
     assert opened.error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"group_id": None},
+        {"member_id": None},
+        {"member_id": ""},
+        {"member_id": "m" * 37},
+        {"is_renew_ack": True},
+        {"share_acquire_mode": 2},
+    ],
+)
+def test_an_invalid_fetch_is_rejected_and_its_session_stays(
+    admin: AdminClient, make: Make, fields: dict[str, object]
+) -> None:
+    """S40, S72."""
+    member = make(configured(admin))
+    member.fetch(max_wait_ms=0)
+    rejected = member.fetch_raw(**fields)
+    assert (rejected.error_code, rejected.responses) == (ErrorCode.INVALID_REQUEST, ())
+    member.fetch(max_wait_ms=0)
+
+
+def test_an_acknowledgement_needs_a_session_and_its_epoch(admin: AdminClient, make: Make) -> None:
+    """S57, S80, S86."""
+    member = make(configured(admin))
+    accept = [(0, 0, 0, [ACCEPT])]
+    errors = [
+        member.acknowledge_raw(accept, share_session_epoch=epoch, **fields).error_code
+        for epoch, fields in ((0, {}), (1, {}), (-1, {}), (1, {"group_id": None}), (1, {"member_id": ""}))
+    ]
+    unknown, invalid = ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_REQUEST
+    assert errors == [ErrorCode.INVALID_SHARE_SESSION_EPOCH, unknown, unknown, invalid, invalid]
+    member.fetch(max_wait_ms=0)
+    assert member.acknowledge([(7, 0, 0, [ACCEPT])]) == {7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_errors_of_unknown_partitions_do_not_delay_records(
+    broker: BrokerProcess, admin: AdminClient, make: Make, topic: Topic
+) -> None:
+    """S43, S45: and at once when all are unknown."""
+    group = configured(admin)
+    make(group)
+    topic.write(5)
+    with closing(ShareConsumer(broker.port, group, topic.id, (0, 9))) as member:
+        found = {part.partition_index: part for part in wait_until(lambda: _parts_with_records(member), "records")}
+        assert found[9].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (found[0].error_code, found[0].current_leader.leader_id) == (0, -1)
+    with closing(ShareConsumer(broker.port, group, uuid.uuid4().bytes, (0,))) as member:
+        response = member.fetch_raw(max_wait_ms=600_000)
+        assert response.acquisition_lock_timeout_ms == 30_000
+        [[part]] = [each.partitions for each in response.responses]
+        assert part.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def _parts_with_records(member: ShareConsumer) -> list[Any]:
+    """Open a session and return the partitions of its first response, if records are among them."""
+    member.epoch = 0
+    parts = [part for each in member.fetch_raw().responses for part in each.partitions]
+    return parts if any(part.acquired_records for part in parts) else []
+
+
+@pytest.mark.parametrize("limit", ["max_records", "max_bytes"])
+def test_a_fetch_of_nothing_completes_at_once(admin: AdminClient, make: Make, topic: Topic, limit: str) -> None:
+    """S44."""
+    member = make(configured(admin))
+    topic.write(5)
+    assert not any(got.acquired for got in member.fetch(max_wait_ms=600_000, **{limit: 0}).values())
+
+
+def test_a_new_session_does_not_release_and_other_groups_get_all(admin: AdminClient, make: Make, topic: Topic) -> None:
+    """S46, S47, S50, S7C."""
+    group = configured(admin)
+    member, other = make(group), make(configured(admin))
+    topic.write(5)
+    assert first_of(member) == (0, 4, 1)
+    member.epoch = 0
+    assert not any(got.acquired for got in member.fetch(max_wait_ms=0).values())
+    assert member.acknowledge([(0, 0, 4, [ACCEPT])]) == {0: 0}
+    assert first_of(other) == (0, 4, 1)
+
+
 def test_a_waiting_fetch_is_woken_by_a_release(admin: AdminClient, make: Make, topic: Topic) -> None:
+    """S7A, S82."""
     group = configured(admin)
     holder, other = make(group), make(group)
     topic.write(5)
@@ -135,6 +219,7 @@ def test_a_waiting_fetch_is_woken_by_a_release(admin: AdminClient, make: Make, t
 def test_a_fetch_that_waits_for_a_full_window_is_woken_by_an_acknowledgement(
     admin: AdminClient, make: Make, topic: Topic
 ) -> None:
+    """S65, S7A."""
     group = configured(admin, partition_max_record_locks=100)
     holder, other = make(group), make(group)
     for _ in range(2):
@@ -148,12 +233,14 @@ def test_a_fetch_that_waits_for_a_full_window_is_woken_by_an_acknowledgement(
 
 
 def test_a_fetch_of_no_minimum_completes_at_once(admin: AdminClient, make: Make) -> None:
+    """S7A."""
     member = make(configured(admin))
     member.fetch(max_wait_ms=0)
     assert member.fetch(max_wait_ms=600_000, min_bytes=0) == {}
 
 
 def test_a_response_exceeds_its_limit_by_one_batch_at_most(admin: AdminClient, make: Make, topic: Topic) -> None:
+    """S54, S76."""
     for partition in PARTITIONS:
         topic.write(10, partition)
     consumer = make(configured(admin))
@@ -162,6 +249,7 @@ def test_a_response_exceeds_its_limit_by_one_batch_at_most(admin: AdminClient, m
 
 
 def test_a_closed_connection_gives_its_records_back(admin: AdminClient, make: Make, topic: Topic) -> None:
+    """S58, S59, S5C."""
     group = configured(admin)
     holder, other = make(group), make(group)
     topic.write(5)
@@ -171,6 +259,7 @@ def test_a_closed_connection_gives_its_records_back(admin: AdminClient, make: Ma
 
 
 def test_a_lock_runs_out_unless_it_is_renewed(admin: AdminClient, make: Make, topic: Topic) -> None:
+    """S42, S82, S89."""
     group = configured(admin, record_lock_duration_ms=1500)
     holder, other = make(group), make(group)
     topic.write(2)
@@ -191,6 +280,7 @@ def test_a_lock_runs_out_unless_it_is_renewed(admin: AdminClient, make: Make, to
 
 
 def test_acknowledgements_of_others_records_are_rejected(admin: AdminClient, make: Make, topic: Topic) -> None:
+    """S41, S81, S85."""
     group = configured(admin)
     holder, other = make(group), make(group)
     topic.write(5)
@@ -205,6 +295,7 @@ def test_acknowledgements_of_others_records_are_rejected(admin: AdminClient, mak
 def test_records_delivered_before_a_kill_are_not_skipped(
     admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
 ) -> None:
+    """S5B, S62, S97."""
     group = configured(admin, auto_offset_reset="latest")
     topic.write(3)
     member = make(group)
@@ -220,6 +311,7 @@ def test_records_delivered_before_a_kill_are_not_skipped(
 
 
 def test_a_group_begins_with_the_records_of_a_duration(admin: AdminClient, make: Make, topic: Topic) -> None:
+    """S61."""
     topic.write(5)
     assert first_of(make(configured(admin, auto_offset_reset="by_duration:PT1H"))) == (0, 4, 1)
     later = make(configured(admin, auto_offset_reset="by_duration:PT0S"))
@@ -229,6 +321,7 @@ def test_a_group_begins_with_the_records_of_a_duration(admin: AdminClient, make:
 
 
 def test_sessions_end_when_share_groups_are_disabled(admin: AdminClient, make: Make, topic: Topic) -> None:
+    """S07."""
     member = make(configured(admin))
     topic.write(5)
     assert first_of(member) == (0, 4, 1)
@@ -249,6 +342,7 @@ def test_sessions_end_when_share_groups_are_disabled(admin: AdminClient, make: M
 def test_rejected_records_become_dead_letters_with_their_content(
     admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
 ) -> None:
+    """S100, S101, S103, S104, S106."""
     name = f"dlq.{topic.name}"
     settings = {"errors.deadletterqueue.group.enable": "true"}
     admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result(deadline_s())
@@ -280,6 +374,7 @@ def test_rejected_records_become_dead_letters_with_their_content(
 def test_records_that_snapshots_replace_are_deleted_from_the_state_topic(
     admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
 ) -> None:
+    """S90, S95."""
     member = make(configured(admin))
     topic.write(1)
     first_of(member)
@@ -344,6 +439,7 @@ class Reader:
 def test_nothing_accepted_is_redelivered_and_nothing_is_lost_while_processes_die(
     admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
 ) -> None:
+    """S96-S98."""
     seed = random_seed()
     group = configured(admin, record_lock_duration_ms=1000, delivery_count_limit=10)
     make(group).close()
@@ -396,7 +492,7 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def test_records_in_flight_count_in_the_memory_of_groups(own_broker: BrokerProcess) -> None:
-    """Ranges of one record each need the most memory: while it is full, no further record is acquired."""
+    """S132: ranges of one record each need the most memory: while it is full, no further record is acquired."""
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     topic = Topic(own_broker, admin)
     most = 2000
@@ -430,6 +526,7 @@ def test_records_in_flight_count_in_the_memory_of_groups(own_broker: BrokerProce
 def test_a_session_of_many_partitions_acknowledges_and_closes_over_several_runs(
     broker: BrokerProcess, admin: AdminClient
 ) -> None:
+    """S56, S59, S80."""
     wide = Topic(broker, admin, partitions=60)
     accepted, rejected, released = wide.partitions[:40], wide.partitions[40:50], wide.partitions[50:]
     for partition in wide.partitions:

@@ -72,7 +72,7 @@ def test_requests_of_other_kinds_of_group_are_rejected(broker: BrokerProcess, gr
 
 
 def test_a_share_group_does_not_replace_an_empty_group(broker: BrokerProcess, topic: str, group: str) -> None:
-    """S15."""
+    """S10, S15."""
     other = f"{group}-classic"
     partition = {"partition_index": 0, "committed_offset": 0, "committed_metadata": None}
     commit = {"group_id": other, "generation_id_or_member_epoch": -1, "member_id": ""}
@@ -127,13 +127,25 @@ def test_partitions_of_share_groups_have_a_coordinator(broker: BrokerProcess) ->
     assert [each.error_code for each in old] == [ErrorCode.INVALID_REQUEST]
 
 
+def test_requests_of_share_groups_are_advertised_and_those_between_brokers_are_not(broker: BrokerProcess) -> None:
+    """S01, S04."""
+    keys = {each.api_key: (each.min_version, each.max_version) for each in ask(broker, ApiKey.API_VERSIONS, 0).api_keys}
+    assert [keys.get(key) for key in (76, 77, 78, 79, 90, 91, 92)] == [
+        *[(1, 1)] * 2,
+        *[(1, 2)] * 2,
+        (0, 1),
+        *[(0, 0)] * 2,
+    ]
+    assert not keys.keys() & set(range(83, 88))
+
+
 def test_without_the_feature_every_request_is_rejected(broker: BrokerProcess, topic: str, group: str) -> None:
     """S03, S07: committed state stays."""
 
     def set_level(level: int, kind: int) -> None:
         update = {"feature": "share.version", "max_version_level": level, "upgrade_type": kind}
-        answer = ask(broker, ApiKey.UPDATE_FEATURES, 2, timeout_ms=5000, feature_updates=[update])
-        assert answer.error_code == 0, answer.error_message
+        response = ask(broker, ApiKey.UPDATE_FEATURES, 2, timeout_ms=5000, feature_updates=[update])
+        assert response.error_code == 0, response.error_message
 
     def is_rejected() -> bool:
         return bool(heartbeat(broker, group, 2).error_code == ErrorCode.UNSUPPORTED_VERSION)

@@ -85,6 +85,7 @@ def read(members: list[ShareConsumer], count: int) -> list[list[int]]:
 
 
 def test_members_share_the_records_of_a_topic(topic: str, group: str, members: Make) -> None:
+    """S7B: no record is delivered twice."""
     made = [members(group, topic) for _ in range(3)]
     found = read(made, 100)
     assert sorted(value for values in found for value in values) == list(range(100))
@@ -127,7 +128,7 @@ def test_a_released_record_is_delivered_again_and_a_rejected_one_is_not(
 def test_the_command_line_lists_and_describes_a_group(
     topic: str, group: str, members: Make, broker: BrokerProcess
 ) -> None:
-    """S12, S111-S113, S121."""
+    """S11, S12, S111-S113, S121."""
     member = members(group, topic, share_acknowledgement_mode="explicit")
     read([member], 100)
     listed = json.loads(output_of("group", "list", "--bootstrap", broker.bootstrap, "--type", "share", "--json"))

@@ -198,6 +198,7 @@ class Run:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_calls_leave_the_window_as_a_model_of_single_offsets(seed: int) -> None:
+    """S63, S64, S66-S68, S73, S74, S82, S85, S89, S98: the model is checked after each of 300 calls."""
     run = Run(seed)
     steps = (run.acquire, run.acquire, run.acknowledge, run.acknowledge_wrongly, run.release, run.expire, run.crash)
     for _ in range(300):
@@ -209,6 +210,7 @@ def test_random_calls_leave_the_window_as_a_model_of_single_offsets(seed: int) -
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_record_is_accepted_once_in_the_end(seed: int) -> None:
+    """S77, S78, S98: records of aborted transactions and missing offsets are left out."""
     run = Run(seed)
     accepted: list[int] = []
     for _ in range(3000):
@@ -232,6 +234,7 @@ def batches_of(draw_from: random.Random) -> StateBatch:
 
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_merged_batches_are_as_a_model_of_single_offsets(seed: int, updates: int) -> None:
+    """S94."""
     source = random.Random(seed)
     merged: list[StateBatch] = []
     model: dict[int, tuple[int, int]] = {}
@@ -282,6 +285,7 @@ def answer(window: ShareWindow, kind: int, acquired: list[Acquired], member: str
 
 
 def test_a_soft_limit_ends_with_the_batch_and_a_strict_one_at_the_record() -> None:
+    """S70, S72."""
     window, log = window_of(10, 10, 10)
     assert read(window, log, records=11) == [(0, 19, 1)]
     window, log = window_of(10, 10, 10)
@@ -290,6 +294,7 @@ def test_a_soft_limit_ends_with_the_batch_and_a_strict_one_at_the_record() -> No
 
 
 def test_no_more_records_are_in_flight_than_allowed() -> None:
+    """S65."""
     window, log = window_of(*[25] * 8)
     assert read(window, log) == [(0, 74, 1)]
     assert read(window, log) == []
@@ -298,6 +303,7 @@ def test_no_more_records_are_in_flight_than_allowed() -> None:
 
 
 def test_a_batch_that_fails_is_delivered_in_ever_smaller_parts() -> None:
+    """S75, S84."""
     window, log = window_of(40, 20)
     for count in (1, 2, 3):
         first = read(window, log, records=40)
@@ -313,6 +319,7 @@ def test_a_batch_that_fails_is_delivered_in_ever_smaller_parts() -> None:
 
 
 def test_acknowledgements_of_one_request_apply_together_or_not_at_all() -> None:
+    """S85, S8B."""
     window, log = window_of(10, 10)
     read(window, log, records=10)
     read(window, log, "b")
@@ -329,6 +336,7 @@ def test_acknowledgements_of_one_request_apply_together_or_not_at_all() -> None:
 
 
 def test_renewal_begins_a_lock_anew_unless_the_group_forbids_it() -> None:
+    """S83, S89."""
     window, log = window_of(10)
     read(window, log)
     renewal = [AcknowledgementBatch(0, 3, [RENEW])]
@@ -358,6 +366,7 @@ def test_renewals_need_no_memory_until_their_end() -> None:
 
 
 def test_a_moved_log_start_archives_what_is_available_before_it() -> None:
+    """S79."""
     window, log = window_of(10, 10, 10)
     read(window, log, records=10)
     read(window, log, "b", records=10)
@@ -371,6 +380,7 @@ def test_a_moved_log_start_archives_what_is_available_before_it() -> None:
 
 
 def test_rejected_records_wait_for_the_dead_letter_topic() -> None:
+    """S99, S103, S106: also after a load of what was stored."""
     window, log = window_of(10)
     terms = TERMS._replace(has_dead_letters=True)
     acquired = read(window, log)

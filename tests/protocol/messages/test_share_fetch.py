@@ -13,6 +13,7 @@ A, B = b"a" * 16, b"b" * 16
 
 @pytest.mark.parametrize("version", range(1, 3))
 def test_a_response_around_records_is_that_of_the_compiled_codec(version: int) -> None:
+    """S01, S48."""
     parts = [
         SharePartResponse(A, 0, 0, 121),
         SharePartResponse(A, 1, records_bytes=300, acquired=[(5, 9, 1), (10, 10, 3)]),
