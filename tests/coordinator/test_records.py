@@ -14,7 +14,6 @@ from rotunda.broker.coordinator.consumer.records import (
     CURRENT_ASSIGNMENT,
     ResolvedRegex,
     current_member_record,
-    group_record,
     group_tombstones,
     member_record,
     regex_record,
@@ -196,8 +195,11 @@ def test_a_group_that_a_member_has_left_is_read_as_one_that_has_to_rebalance() -
 
 
 def test_consumer_groups_are_written_as_kafka_writes_them() -> None:
-    assert group_record("g", 5, 0) == (b"\0\x03\0\x01g", b"\0\0\0\0\0\x05\0")
-    assert group_record("g", 5, -2)[1] == b"\0\0\0\0\0\x05\x01\0\x08" + b"\xff" * 7 + b"\xfe"
+    group = ConsumerGroup("g")
+    group.epoch = 5
+    assert group.epoch_record() == (b"\0\x03\0\x01g", b"\0\0\0\0\0\x05\0")
+    group.metadata_hash = -2
+    assert group.epoch_record()[1] == b"\0\0\0\0\0\x05\x01\0\x08" + b"\xff" * 7 + b"\xfe"
     assert target_record("g", 5) == (b"\0\x06\0\x01g", b"\0\0\0\0\0\x05\0")
     partitions = TOPIC_ID + b"\x03\0\0\0\0\0\0\0\x01\0"
     assert target_member_record("g", "m", MEMBER.assigned) == (

@@ -7,17 +7,21 @@ from typing import Any
 from rotunda.broker.apis.cluster.authorized_operations import group_operations
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.apis.groups.consumer_group_heartbeat import require_consumer_protocol
-from rotunda.broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
+from rotunda.broker.apis.groups.group_calls import MultiGroupApi, call_owners
+from rotunda.broker.apis.groups.group_descriptions import (
+    assignment_fields,
+    denial_of_topics,
+    failed_description,
+    not_found,
+)
 from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
 from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 from rotunda.broker.coordinator.consumer.target_assignment import preferred_assignor
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.metadata.metadata_cache import MetadataCache
-from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.slices import Work
-from rotunda.broker.security.acl.acls import ResourceType
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
@@ -30,33 +34,12 @@ def handle_consumer_group_describe(request: Request, broker: BrokerContext, body
 def _group_response(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
     require_consumer_protocol(broker)
     group = broker.coordinators.groups.find(group_id)
-    if isinstance(group, ConsumerGroup):
-        if rejection := _denial_of_topics(request, broker, group):
-            message = "The group has described topic(s) that the client is not authorized to describe."
-            return {**failed_group(group_id, rejection), "error_message": message}
-        return _described(request, broker, group, body.include_authorized_operations)
-    problem = "not found" if group is None else "is not a consumer group"
-    return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {problem}."}
-
-
-def _denial_of_topics(request: Request, broker: BrokerContext, group: ConsumerGroup) -> int:
-    """Return the error for clients that may not see a topic of the members' present or target assignments; or 0."""
-    metadata = broker.metadata
-    if metadata.authorizer is None:
-        return 0
+    if not isinstance(group, ConsumerGroup):
+        return not_found(group_id, group, "consumer")
     assigned = [member.held for member in group.members.values()]
     assigned += [group.target.get(member_id, NO_PARTITIONS) for member_id in group.members]
-    found = [metadata.topic_by_id(topic_id) for topic_id in {topic_id for each in assigned for topic_id in each}]
-    return max(
-        [broker.access.rejection(request, ResourceType.TOPIC, topic.name) for topic in found if topic is not None],
-        default=0,
-    )
-
-
-def _failed(group_id: str, error: int) -> dict[str, Any]:
-    # Kafka returns no message to clients without the right to the group.
-    message = None if error == ErrorCode.GROUP_AUTHORIZATION_FAILED else text_of(error)
-    return {**failed_group(group_id, error), "error_message": message}
+    denial = denial_of_topics(request, broker, group_id, assigned)
+    return denial or _described(request, broker, group, body.include_authorized_operations)
 
 
 def _described(request: Request, broker: BrokerContext, group: ConsumerGroup, with_operations: bool) -> dict[str, Any]:
@@ -88,22 +71,10 @@ def _member_fields(metadata: MetadataCache, member: ConsumerGroupMember, target:
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.topic_names),
         "subscribed_topic_regex": member.topic_regex,
-        "assignment": _assignment_fields(metadata, member.held),
-        "target_assignment": _assignment_fields(metadata, target),
+        "assignment": assignment_fields(metadata, member.held),
+        "target_assignment": assignment_fields(metadata, target),
         "member_type": _CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     }
 
 
-def _assignment_fields(metadata: MetadataCache, assignment: Assignment) -> dict[str, Any]:
-    """Return an assignment with the names of its topics; deleted ones are left out, as in Kafka."""
-    found = ((metadata.topic_by_id(topic_id), partitions) for topic_id, partitions in assignment.items())
-    return {
-        "topic_partitions": [
-            {"topic_id": topic.topic_id, "topic_name": topic.name, "partitions": sorted(partitions)}
-            for topic, partitions in found
-            if topic is not None
-        ]
-    }
-
-
-CONSUMER_GROUP_DESCRIBE = MultiGroupApi("group_ids", "groups", _group_response, _failed)
+CONSUMER_GROUP_DESCRIBE = MultiGroupApi("group_ids", "groups", _group_response, failed_description)

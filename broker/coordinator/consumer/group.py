@@ -1,8 +1,7 @@
 """A KIP-848 consumer group: its members, their target assignments, and the current holder of each partition.
 
 Pure; owned by the coordinator of its partition of `__consumer_offsets`. It has the group's state from the log and the
-state derived from it: the member of each instance id, the holder of each partition. ``epoch`` rises when a new target
-assignment is required; ``assignment_epoch`` is the epoch of the current one.
+state derived from it: the member of each instance id, the holder of each partition.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, difference
 from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 from rotunda.broker.coordinator.consumer.records import (
+    GROUP_METADATA,
     ResolvedRegex,
     current_member_record,
-    group_record,
     group_tombstones,
     member_record,
     member_tombstones,
@@ -28,6 +27,7 @@ from rotunda.broker.coordinator.consumer.records import (
 from rotunda.broker.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE
 from rotunda.broker.coordinator.group_memory import MEMBER_BYTES, protocols_bytes, texts_bytes
 from rotunda.broker.coordinator.member_sessions import MemberSession
+from rotunda.broker.coordinator.modern_group import ModernGroup
 from rotunda.broker.coordinator.records import Record
 from rotunda.broker.protocol.error_codes import ErrorCode
 
@@ -62,34 +62,22 @@ class Session(MemberSession):
                 timer.cancel()
 
 
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     """One group; see `Group` for the common interface."""
 
     kind: Final = CONSUMER
     protocol_type: Final = CONSUMER_PROTOCOL_TYPE
     expires: Final = True
+    metadata_type = GROUP_METADATA
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        #: As in Kafka: the first change of a group, which is its first member, sets this to 2.
-        self.epoch = 1
-        self.assignment_epoch = 0
+        # As in Kafka: the first change of a group, which is its first member, sets the epoch to 2.
+        super().__init__(group_id, epoch=1)
         #: Time of the current assignment; None if unknown, as after a load.
         self.assigned_wall_ms: int | None = None
-        #: The hash of the topics at this epoch.
-        self.metadata_hash = 0
-        self.members: dict[str, ConsumerGroupMember] = {}
-        self.target: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.static_members: dict[str, str] = {}
         self.sessions: dict[str, Session] = {}
-        #: Topics or settings may have changed since the last check.
-        self.is_stale = False
-        #: Number of uncommitted changes: responses must not show them before their commit.
-        self.uncommitted = 0
-        self.heartbeat_interval_ms = 0
-        self.session_timeout_ms = 0
-        self.assignment_interval_ms = 0
         #: The epoch as of its last event.
         self.published_epoch = self.epoch
         #: Start of the current rebalance, on the wall clock; None if there is none, or if unknown.
@@ -97,11 +85,6 @@ class ConsumerGroup:
         self._holders: dict[tuple[bytes, int], str] = {}
 
     # ---- the interface of groups ---------------------------------------------------------------------------------
-
-    @property
-    def generation(self) -> int:
-        """The epoch, under the name common to all kinds of group."""
-        return self.epoch
 
     @property
     def state_name(self) -> str:
@@ -112,10 +95,6 @@ class ConsumerGroup:
         if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
             return "Stable"
         return "Reconciling"
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
@@ -155,19 +134,12 @@ class ConsumerGroup:
         """Return 0: offsets of topics without subscribers may be deleted."""
         return 0
 
-    def validate_delete(self) -> int:
-        return ErrorCode.NON_EMPTY_GROUP if self.members else 0
-
     def is_subscribed(self, topic: str) -> bool:
         """Return whether a member subscribes to the topic, by name or pattern."""
         return any(
             topic in names or (regex in self.regexes and topic in self.regexes[regex].topic_names)
             for names, regex in self.subscriptions()
         )
-
-    def retained_since_ms(self, commit_ms: int) -> int | None:
-        """Return the start of an offset's retention: its commit. Offsets of subscribed topics never expire."""
-        return commit_ms
 
     def tombstones(self) -> list[Record]:
         """Return the records that delete the group, those of its parts first: they would create it again."""
@@ -178,7 +150,7 @@ class ConsumerGroup:
         return records + group_tombstones(self.group_id)
 
     def records(self) -> list[Record]:
-        records = [group_record(self.group_id, self.epoch, self.metadata_hash)]
+        records = [self.epoch_record()]
         for member_id, member in self.members.items():
             records.append(member_record(self.group_id, member))
             records.append(target_member_record(self.group_id, member_id, self.target.get(member_id, NO_PARTITIONS)))
@@ -277,15 +249,6 @@ class ConsumerGroup:
         names, regex = subscription
         resolved = self.regexes.get(regex)
         return names if resolved is None else names | resolved.topic_names
-
-    def with_shared_names(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
-        """Return a member that shares its set of names with another member, if the sets are equal.
-
-        A subscription to thousands of topics is then stored, hashed and compared once for all members that have it.
-        """
-        names = member.topic_names
-        shared = next((each.topic_names for each in self.members.values() if each.topic_names == names), names)
-        return member if shared is names else replace(member, topic_names=shared)
 
     def _release(self, member: ConsumerGroupMember) -> None:
         for topic_id, partitions in member.held.items():

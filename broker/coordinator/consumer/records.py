@@ -32,12 +32,6 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
-def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """Return the record of a group's epoch and the hash of its topics (0 for none)."""
-    value = {"epoch": epoch, "metadata_hash": metadata_hash}
-    return GROUP_METADATA.key(group_id=group_id), GROUP_METADATA.value(0, value)
-
-
 def member_record(group_id: str, member: ConsumerGroupMember) -> Record:
     classic = member.classic
     value = {

@@ -29,13 +29,7 @@ from rotunda.broker.coordinator.consumer.records import (
     ResolvedRegex,
 )
 from rotunda.broker.coordinator.group_shard import group_table
-
-
-def _apply_group(group: ConsumerGroup, key: Any, value: Any) -> None:
-    """Set the epoch. The record is deleted together with its group."""
-    del key
-    if value is not None:
-        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+from rotunda.broker.coordinator.modern_group import apply_epoch, apply_target_member
 
 
 def _apply_member(group: ConsumerGroup, key: Any, value: Any) -> None:
@@ -65,13 +59,6 @@ def _apply_member(group: ConsumerGroup, key: Any, value: Any) -> None:
 def _apply_target(group: ConsumerGroup, key: Any, value: Any) -> None:
     del key
     group.assignment_epoch = -1 if value is None else value.assignment_epoch
-
-
-def _apply_target_member(group: ConsumerGroup, key: Any, value: Any) -> None:
-    if value is None:
-        group.target.pop(key.member_id, None)
-    else:
-        group.target[key.member_id] = recorded_assignment(value.topic_partitions)
 
 
 def _apply_current_assignment(group: ConsumerGroup, key: Any, value: Any) -> None:
@@ -133,10 +120,10 @@ CONSUMER_TABLE: Final = group_table(
     ConsumerGroup,
     GROUP_METADATA,
     {
-        GROUP_METADATA: _apply_group,
+        GROUP_METADATA: apply_epoch,
         MEMBER_METADATA: _apply_member,
         TARGET_ASSIGNMENT: _apply_target,
-        TARGET_ASSIGNMENT_MEMBER: _apply_target_member,
+        TARGET_ASSIGNMENT_MEMBER: apply_target_member,
         CURRENT_ASSIGNMENT: _apply_current_assignment,
         REGULAR_EXPRESSION: _apply_regex,
     },

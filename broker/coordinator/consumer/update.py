@@ -35,7 +35,6 @@ from rotunda.broker.coordinator.consumer.member import (
 from rotunda.broker.coordinator.consumer.records import (
     ResolvedRegex,
     current_member_record,
-    group_record,
     member_record,
     member_tombstones,
     regex_record,
@@ -133,7 +132,7 @@ class GroupUpdate:
         group.remove_member(member.member_id)
         self._refresh_regexes(bool(member.topic_regex))
         group.metadata_hash = metadata_hash(self._partition_counts())
-        self._raise_epoch()
+        self.records.append(group.raise_epoch())
 
     def replace_static_member(self, known: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
         """Return the member with another id that replaces a static member."""
@@ -160,20 +159,7 @@ class GroupUpdate:
 
     def commit(self, shard: GroupShard, before: Sequence[Record], done: Done) -> None:
         """Write ``before`` and the changes; ``done`` is called after the commit of these and all earlier records."""
-        group = self._group
-        if not (before or self.records):
-            if not group.uncommitted:
-                done(0)
-                return
-            # The response must wait until earlier changes are committed, so append one more record.
-            self.records.append(group_record(group.group_id, group.epoch, group.metadata_hash))
-        group.uncommitted += 1
-
-        def committed(error: int) -> None:
-            group.uncommitted -= 1
-            done(error)
-
-        shard.append([*before, *self.records], committed)
+        self._group.commit(shard, [*before, *self.records], done)
 
     def _rejoining(self, known: ConsumerGroupMember, request: Any) -> ConsumerGroupMember:
         """Return the static member that replaces the previous one with its instance id."""
@@ -219,7 +205,7 @@ class GroupUpdate:
         group.is_stale = not self._are_patterns_resolved()
         if must_rise or found != group.metadata_hash:
             group.metadata_hash = found
-            self._raise_epoch()
+            self.records.append(group.raise_epoch())
 
     def _are_patterns_resolved(self) -> bool:
         group, (version, names) = self._group, self._environment.matches
@@ -241,11 +227,6 @@ class GroupUpdate:
             names = self._group.topic_names(subscription)
             found = self._counts[subscription] = existing(self._environment.topics, names)
         return found
-
-    def _raise_epoch(self) -> None:
-        group = self._group
-        group.epoch += 1
-        self.records.append(group_record(group.group_id, group.epoch, group.metadata_hash))
 
     def _make_target(self) -> None:
         """Compute the target of every member, and record the changed ones."""

@@ -1,23 +1,27 @@
 """A share group: its members, their target assignment, and the partitions whose state exists.
 
 Pure; owned by the coordinator of its partition of `__consumer_offsets`. Only partitions whose state is initialized in
-`__share_group_state` are assigned. `epoch` rises when a new target assignment is required; `assignment_epoch` is the
-epoch of the current one.
+`__share_group_state` are assigned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
-from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
+from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS
 from rotunda.broker.coordinator.group import SHARE
 from rotunda.broker.coordinator.group_memory import MEMBER_BYTES, texts_bytes
 from rotunda.broker.coordinator.member_sessions import MemberSession
+from rotunda.broker.coordinator.modern_group import ModernGroup
 from rotunda.broker.coordinator.records import Record
 from rotunda.broker.coordinator.share.member import ShareGroupMember, StatePartitions
-from rotunda.broker.coordinator.share.records import group_tombstones, member_tombstones, state_partitions_record
+from rotunda.broker.coordinator.share.records import (
+    GROUP_METADATA,
+    group_tombstones,
+    member_tombstones,
+    state_partitions_record,
+)
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 #: Memory of a partition in a set.
@@ -27,23 +31,18 @@ _PARTITION_BYTES: Final = 64
 _FIRST_TXN_COMMIT_BY_KIND: Final = 6
 
 
-class ShareGroup:
+class ShareGroup(ModernGroup[ShareGroupMember]):
     """One group; see `Group` for the common interface."""
 
     kind: Final = SHARE
     protocol_type: Final = SHARE
     expires: Final = False
+    metadata_type = GROUP_METADATA
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 0
-        self.assignment_epoch = 0
+        super().__init__(group_id, epoch=0)
         #: Time of the current assignment, on the wall clock; 0 if there is none.
         self.assigned_wall_ms = 0
-        #: The hash of the topics at this epoch.
-        self.metadata_hash = 0
-        self.members: dict[str, ShareGroupMember] = {}
-        self.target: dict[str, Assignment] = {}
         #: By topic id: the partitions whose state is initialized, and those under initialization.
         self.initialized: dict[bytes, StatePartitions] = {}
         self.initializing: dict[bytes, StatePartitions] = {}
@@ -54,28 +53,12 @@ class ShareGroup:
         self.initializing_since_ms: dict[bytes, int] = {}
         #: Heartbeats that wait for an initialization.
         self.waiting: list[Callable[[], None]] = []
-        #: Topics, settings or initialized partitions may have changed since the last check.
-        self.is_stale = False
-        #: Number of uncommitted changes: responses must not show them before their commit.
-        self.uncommitted = 0
-        self.heartbeat_interval_ms = 0
-        self.session_timeout_ms = 0
-        self.assignment_interval_ms = 0
 
     # ---- the interface of groups ---------------------------------------------------------------------------------
 
     @property
-    def generation(self) -> int:
-        """The epoch, under the name common to all kinds of group."""
-        return self.epoch
-
-    @property
     def state_name(self) -> str:
         return "Stable" if self.members else "Empty"
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
@@ -93,14 +76,8 @@ class ShareGroup:
     def validate_offset_delete(self) -> int:
         return ErrorCode.GROUP_ID_NOT_FOUND
 
-    def validate_delete(self) -> int:
-        return ErrorCode.NON_EMPTY_GROUP if self.members else 0
-
     def is_subscribed(self, topic: str) -> bool:
         return any(topic in member.topic_names for member in self.members.values())
-
-    def retained_since_ms(self, commit_ms: int) -> int | None:
-        return commit_ms
 
     def tombstones(self) -> list[Record]:
         """Return the records that delete the group, those of its parts first: they would create it again."""
@@ -131,12 +108,6 @@ class ShareGroup:
     def topic_names(self) -> frozenset[str]:
         """Return the names of all topics that members subscribe to."""
         return frozenset[str]().union(*{member.topic_names for member in self.members.values()})
-
-    def with_shared_names(self, member: ShareGroupMember) -> ShareGroupMember:
-        """Return a member that shares its set of names with another member, if the sets are equal."""
-        names = member.topic_names
-        shared = next((each.topic_names for each in self.members.values() if each.topic_names == names), names)
-        return member if shared is names else replace(member, topic_names=shared)
 
     def has_state(self, topic_id: bytes) -> bool:
         """Return whether there is state of a topic, also if it is under initialization or deletion."""

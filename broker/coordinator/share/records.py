@@ -31,12 +31,6 @@ def member_record(group_id: str, member: ShareGroupMember) -> Record:
     return key, MEMBER_METADATA.value(0, value)
 
 
-def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """Return the record of a group's epoch and the hash of its topics (0 for none)."""
-    value = {"epoch": epoch, "metadata_hash": metadata_hash}
-    return GROUP_METADATA.key(group_id=group_id), GROUP_METADATA.value(0, value)
-
-
 def target_record(group_id: str, assignment_epoch: int, wall_ms: int) -> Record:
     value = {"assignment_epoch": assignment_epoch, "assignment_timestamp": wall_ms}
     return TARGET_ASSIGNMENT.key(group_id=group_id), TARGET_ASSIGNMENT.value(0, value)

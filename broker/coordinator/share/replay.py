@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, recorded_assignment
 from rotunda.broker.coordinator.group_shard import group_table
+from rotunda.broker.coordinator.modern_group import apply_epoch, apply_target_member
 from rotunda.broker.coordinator.share.group import ShareGroup
 from rotunda.broker.coordinator.share.member import JOIN_EPOCH, ShareGroupMember, StatePartitions
 from rotunda.broker.coordinator.share.records import (
@@ -20,13 +21,6 @@ from rotunda.broker.coordinator.share.records import (
     TARGET_ASSIGNMENT,
     TARGET_ASSIGNMENT_MEMBER,
 )
-
-
-def _apply_group(group: ShareGroup, key: Any, value: Any) -> None:
-    """Set the epoch. The record is deleted together with its group."""
-    del key
-    if value is not None:
-        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
 
 def _apply_member(group: ShareGroup, key: Any, value: Any) -> None:
@@ -48,13 +42,6 @@ def _apply_target(group: ShareGroup, key: Any, value: Any) -> None:
     del key
     group.assignment_epoch = 0 if value is None else value.assignment_epoch
     group.assigned_wall_ms = 0 if value is None else value.assignment_timestamp
-
-
-def _apply_target_member(group: ShareGroup, key: Any, value: Any) -> None:
-    if value is None:
-        group.target.pop(key.member_id, None)
-    else:
-        group.target[key.member_id] = recorded_assignment(value.topic_partitions)
 
 
 def _apply_current_assignment(group: ShareGroup, key: Any, value: Any) -> None:
@@ -90,10 +77,10 @@ SHARE_TABLE: Final = group_table(
     ShareGroup,
     GROUP_METADATA,
     {
-        GROUP_METADATA: _apply_group,
+        GROUP_METADATA: apply_epoch,
         MEMBER_METADATA: _apply_member,
         TARGET_ASSIGNMENT: _apply_target,
-        TARGET_ASSIGNMENT_MEMBER: _apply_target_member,
+        TARGET_ASSIGNMENT_MEMBER: apply_target_member,
         CURRENT_ASSIGNMENT: _apply_current_assignment,
         STATE_PARTITIONS: _apply_state_partitions,
     },

@@ -16,7 +16,6 @@ from rotunda.broker.coordinator.share.group import ShareGroup
 from rotunda.broker.coordinator.share.member import ShareGroupMember, StatePartitions
 from rotunda.broker.coordinator.share.records import (
     current_member_record,
-    group_record,
     member_record,
     member_tombstones,
     target_member_record,
@@ -160,27 +159,14 @@ class ShareGroupUpdate:
         self.records += member_tombstones(group.group_id, member_id)
         group.remove_member(member_id)
         group.metadata_hash = metadata_hash(existing(self._topics, group.topic_names()))
-        self._raise_epoch()
+        self.records.append(group.raise_epoch())
         if not group.members:
             group.assignment_epoch, group.assigned_wall_ms = group.epoch, 0
             self.records.append(target_record(group.group_id, group.epoch, 0))
 
     def commit(self, shard: GroupShard, done: Done) -> None:
         """Write the changes; ``done`` is called after the commit of these and all earlier records."""
-        group = self._group
-        if not self.records:
-            if not group.uncommitted:
-                done(0)
-                return
-            # The response must wait until earlier changes are committed, so append one more record.
-            self.records.append(group_record(group.group_id, group.epoch, group.metadata_hash))
-        group.uncommitted += 1
-
-        def committed(error: int) -> None:
-            group.uncommitted -= 1
-            done(error)
-
-        shard.append(self.records, committed)
+        self._group.commit(shard, self.records, done)
 
     def _refresh_epoch(self, *, must_rise: bool) -> None:
         """Raise the epoch if required, if topics have changed, or if initialized partitions wait for an assignment."""
@@ -192,12 +178,7 @@ class ShareGroupUpdate:
         found = metadata_hash(counts)
         if must_rise or found != group.metadata_hash or difference(self._assignable(counts), _all(group.target)):
             group.metadata_hash = found
-            self._raise_epoch()
-
-    def _raise_epoch(self) -> None:
-        group = self._group
-        group.epoch += 1
-        self.records.append(group_record(group.group_id, group.epoch, group.metadata_hash))
+            self.records.append(group.raise_epoch())
 
     def _make_target(self) -> None:
         """Compute the target of every member, and record the changed ones."""
