@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rotunda.broker.apis.groups.offset_commit import (
     NO_RETENTION,
     TOPIC_ID_FROM,
-    ValidatedCommit,
     committer_of,
+    find_topic,
     is_rejected,
     rejected,
     validated_commit,
@@ -248,7 +248,8 @@ class GroupFastPath:
         if body_at < 0:
             return False
         body, places = codec.decode_and_locate(_OFFSET_COMMIT, version, view, body_at, end)
-        if is_rejected(self._broker, request.session, version, body):
+        authorizer = self._broker.metadata.authorizer
+        if authorizer is not None and is_rejected(self._broker, authorizer, request.session, version, body):
             return False
         validated = validated_commit(self._broker, version, body)
         facts = self._commit_facts(version, validated.row, validated.partitions)
@@ -258,7 +259,9 @@ class GroupFastPath:
         payload = codec.encode_response(_OFFSET_COMMIT, version, request.correlation_id, validated.response)
         is_plain = not validated.error and body.retention_time_ms == NO_RETENTION
         if is_plain and validated.partitions <= _MOST_PARTITIONS:
-            self._keep(request, (body, places), validated, payload)
+            sent, committer = (body.topics, payload), committer_of(body, version)
+            cached = CachedCommit(request, places, committer, validated.shard, sent, facts)
+            self._commits.keep(request.connection_id, cached)
         written = WrittenResponse(payload, validated.error, facts)
         done = partial(self._commit_responses.send_first, request, body.topics, written)
         self._linger.connections.add(request.connection_id)
@@ -277,37 +280,28 @@ class GroupFastPath:
             return False
         if not self._protocols[group.kind].may_commit_again(shard, group, committer):
             return False
+        repeated = cached.repeated
+        if repeated is None:
+            repeated = cached.repeated = RepeatedCommit(committer.group_id, self._targets(cached))
         self._linger.connections.add(request.connection_id)
-        shard.commit_again(cached.commit, offsets, self._broker.clock.wall_ms(), (request, cached))
+        shard.commit_again(repeated, offsets, self._broker.clock.wall_ms(), (request, cached))
         return True
 
-    def _keep(
-        self, request: Request, read: tuple[Any, list[tuple[int, str]]], validated: ValidatedCommit, payload: bytes
-    ) -> None:
-        """Cache a member's fully accepted commit, to compare its next commits with; ``read``: body and places."""
-        metadata, version, targets = self._broker.metadata, request.api_version, []
-        (body, places), shard = read, validated.shard
-        if shard is None:
-            return
-        for asked in body.topics:
-            by_id = version >= TOPIC_ID_FROM
-            topic = metadata.topic_by_id(asked.topic_id) if by_id else metadata.topic(asked.name)
-            if topic is None:
-                return
-            targets += [
-                CommitTarget(
-                    topic.name,
-                    part.partition_index,
-                    part.committed_leader_epoch,
-                    part.committed_metadata or "",
-                    topic.topic_id,
-                )
-                for part in asked.partitions
-            ]
-        commit = RepeatedCommit(body.group_id, targets)
-        sent, facts = (body.topics, payload), self._commit_facts(version, validated.row, validated.partitions)
-        cached = CachedCommit(request, places, committer_of(body, version), shard, commit, sent, facts)
-        self._commits.keep(request.connection_id, cached)
+    def _targets(self, cached: CachedCommit) -> list[CommitTarget]:
+        """Return the partitions of a cached commit. Its topics exist: the cache is cleared when the metadata change."""
+        by_id = cached.version >= TOPIC_ID_FROM
+        return [
+            CommitTarget(
+                topic.name,
+                part.partition_index,
+                part.committed_leader_epoch,
+                part.committed_metadata or "",
+                topic.topic_id,
+            )
+            for named in cached.topics
+            if (topic := find_topic(self._broker, named, by_id=by_id)) is not None
+            for part in named.partitions
+        ]
 
     def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:
         about = subject(row, partitions) if partitions else NO_SUBJECT

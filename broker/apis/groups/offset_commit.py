@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.coordinator.records import Record
     from rotunda.broker.metadata.metadata_cache import TopicInfo
+    from rotunda.broker.security.acl.authorizer import Authorizer
     from rotunda.broker.security.session import Session
 
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
@@ -69,11 +70,9 @@ def handle_offset_commit(request: Request, broker: BrokerContext, body: Any) -> 
     return _commit(request, broker, body)
 
 
-def is_rejected(broker: BrokerContext, session: Session, version: int, request: Any) -> bool:
+def is_rejected(broker: BrokerContext, authorizer: Authorizer, session: Session, version: int, request: Any) -> bool:
     """Return whether the client is not authorized for the group, or for one of the topics."""
-    authorizer, metadata = broker.metadata.authorizer, broker.metadata
-    if authorizer is None:
-        return False
+    metadata = broker.metadata
     if rejection(authorizer, session, _OFFSET_COMMIT, ResourceType.GROUP, request.group_id):
         return True
     for each in request.topics:

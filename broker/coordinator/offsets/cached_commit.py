@@ -26,7 +26,7 @@ _BODY: Final = 8
 class CachedCommit(CachedFields):
     """A member's cached commit of certain partitions, all of which ``shard`` has accepted."""
 
-    __slots__ = ("_layout", "_response", "commit", "committer", "facts", "response_bytes", "shard", "topics")
+    __slots__ = ("_layout", "_response", "committer", "facts", "repeated", "response_bytes", "shard", "topics")
 
     def __init__(
         self,
@@ -34,7 +34,6 @@ class CachedCommit(CachedFields):
         places: Iterable[tuple[int, str]],
         committer: Committer,
         shard: GroupShard,
-        commit: RepeatedCommit,
         sent: tuple[Any, bytes],
         facts: tuple[bytes, bytes],
     ) -> None:
@@ -42,8 +41,10 @@ class CachedCommit(CachedFields):
         super().__init__(request, places)
         # Behind their ids, members commit in the same bytes.
         self._literals = (self.prefix, *map(intern_pool.text, self._literals[1:]))
-        self.committer, self.shard, self.commit = committer, shard, commit
+        self.committer, self.shard = committer, shard
         self.topics, payload = sent
+        #: The records of its repetitions; made by the first one, as many members commit once.
+        self.repeated: RepeatedCommit | None = None
         #: The facts for the request log of every matching request.
         self.facts = facts
         response = payload[_BODY:]
@@ -55,7 +56,7 @@ class CachedCommit(CachedFields):
     @property
     def size_bytes(self) -> int:
         """Its memory, approximately."""
-        return super().size_bytes + OFFSET_BYTES * len(self.commit.targets.parts)
+        return super().size_bytes + OFFSET_BYTES * sum([len(topic.partitions) for topic in self.topics])
 
     def encode(self, correlation_id: int) -> bytes:
         """Return the response to a matching request, with its size field and header."""
