@@ -24,7 +24,6 @@ from rotunda.broker.apis.configs.client_quotas import handle_alter_client_quotas
 from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
 from rotunda.broker.apis.configs.describe_configs import handle_describe_configs
 from rotunda.broker.apis.context import BrokerContext
-from rotunda.broker.apis.groups.consumer_group_describe import handle_consumer_group_describe
 from rotunda.broker.apis.groups.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from rotunda.broker.apis.groups.delete_groups import handle_delete_groups
 from rotunda.broker.apis.groups.describe_groups import handle_describe_groups
@@ -34,11 +33,11 @@ from rotunda.broker.apis.groups.heartbeat import handle_heartbeat
 from rotunda.broker.apis.groups.join_group import handle_join_group
 from rotunda.broker.apis.groups.leave_group import handle_leave_group
 from rotunda.broker.apis.groups.list_groups import handle_list_groups
+from rotunda.broker.apis.groups.modern_group_describe import handle_consumer_group_describe, handle_share_group_describe
 from rotunda.broker.apis.groups.offset_commit import handle_offset_commit
 from rotunda.broker.apis.groups.offset_delete import handle_offset_delete
 from rotunda.broker.apis.groups.offset_fetch import handle_offset_fetch
 from rotunda.broker.apis.groups.share_acknowledge import handle_share_acknowledge
-from rotunda.broker.apis.groups.share_group_describe import handle_share_group_describe
 from rotunda.broker.apis.groups.share_group_heartbeat import handle_share_group_heartbeat
 from rotunda.broker.apis.groups.share_group_offsets import (
     handle_alter_share_group_offsets,

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from rotunda.broker.apis.groups.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from rotunda.broker.apis.groups.delete_groups import DELETE_GROUPS
 from rotunda.broker.apis.groups.describe_groups import DESCRIBE_GROUPS
 from rotunda.broker.apis.groups.describe_share_group_offsets import DESCRIBE_SHARE_GROUP_OFFSETS
 from rotunda.broker.apis.groups.group_calls import MultiGroupApi, register_group_calls
 from rotunda.broker.apis.groups.list_groups import register_list_groups
+from rotunda.broker.apis.groups.modern_group_describe import CONSUMER_GROUP_DESCRIBE, SHARE_GROUP_DESCRIBE
 from rotunda.broker.apis.groups.offset_fetch import OFFSET_FETCH
-from rotunda.broker.apis.groups.share_group_describe import SHARE_GROUP_DESCRIBE
 from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
