@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import math
 import re
 import subprocess
 import sys
-import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -115,6 +113,10 @@ _ANY_WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _CODE: Final = re.compile(r"```.*?```|``.*?``|`[^`\n]*`", re.DOTALL)
 _C_COMMENT: Final = r"/\*(.*?)\*/|(?<!:)//([^\n]*)"
 _HASH_COMMENT: Final = r"(?:^|\s)#([^\n]*)"
+#: A string of Python, or else a comment as the group: much faster than its tokenizer.
+_STRING_OR_COMMENT: Final = re.compile(
+    r"""\"{3}(?:\\.|.)*?\"{3}|'{3}(?:\\.|.)*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(\#[^\n]*)""", re.DOTALL
+)
 _COMMENTS: Final = {
     **dict.fromkeys((".js", ".mjs", ".css", ".java", ".go", ".c", ".h"), re.compile(_C_COMMENT, re.DOTALL)),
     **dict.fromkeys((".sh", ".toml", ".yml", ".properties", ""), re.compile(_HASH_COMMENT, re.MULTILINE)),
@@ -141,17 +143,19 @@ def room(path: str) -> str:
 @cache
 def rates() -> tuple[Rate, ...]:
     """Return the rate of every word, and of names, in every room."""
-    words, found = Counter[str](), Counter[tuple[str, str]]()
+    words, found, names = Counter[str](), Counter[tuple[str, str]](), dict[str, list[str]]()
     for path in _files():
-        for text in texts(path, (ROOT / path).read_text(encoding="utf-8")):
-            words[room(path)] += len(_ANY_WORD.findall(text))
+        source, of = (ROOT / path).read_text(encoding="utf-8"), room(path)
+        for text in texts(path, source):
+            words[of] += len(_ANY_WORD.findall(text))
             for name, word in WORDS.items():
-                found[room(path), name] += len(word.pattern.findall(text))
-    by_room = _names_by_room()
+                found[of, name] += len(word.pattern.findall(text))
+        if path.endswith(".py"):
+            names.setdefault(of, []).extend({*names_of(source), Path(path).stem})
     return tuple(
         Rate(each, name, 1000 * found[each, name] / max(words[each], LEAST_WORDS))
         if name != NAMES
-        else Rate(each, name, _rate_of_names(by_room.get(each, [])))
+        else Rate(each, name, _rate_of_names(names.get(each, [])))
         for each in sorted(words)
         for name in TARGETS
     )
@@ -159,15 +163,6 @@ def rates() -> tuple[Rate, ...]:
 
 def _rate_of_names(names: list[str]) -> float:
     return 1000 * sum(has_such_part(name) for name in names) / max(len(names), LEAST_WORDS)
-
-
-def _names_by_room() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for path in _files():
-        if path.endswith(".py"):
-            names = {*names_of((ROOT / path).read_text(encoding="utf-8")), Path(path).stem}
-            found.setdefault(room(path), []).extend(names)
-    return found
 
 
 def has_such_part(name: str) -> bool:
@@ -178,7 +173,7 @@ def has_such_part(name: str) -> bool:
 def names_of(source: str) -> set[str]:
     """Return the names that a module defines: functions, classes, parameters, variables and attributes."""
     names = set[str]()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 names.add(name)
@@ -203,10 +198,8 @@ def texts(path: str, source: str) -> Iterator[str]:
 
 
 def _python(source: str) -> Iterator[str]:
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string
-    nodes = [ast.parse(source)]
+    yield from filter(None, _STRING_OR_COMMENT.findall(source))
+    nodes: list[ast.AST] = [_parsed(source)]
     while nodes:
         for node in ast.iter_child_nodes(nodes.pop()):
             text = _literal(node)
@@ -214,6 +207,11 @@ def _python(source: str) -> Iterator[str]:
                 nodes.append(node)
             elif len(_ANY_WORD.findall(_CODE.sub(" ", text))) >= _LEAST_LITERAL:
                 yield text
+
+
+@lru_cache(maxsize=1)
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
 
 
 def _literal(node: ast.AST) -> str | None:
