@@ -24,7 +24,7 @@ from tests.support.groups.requests import Member, broker_with_groups, groups_of
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker
 
-TOPICS = dict.fromkeys(NAMES[:3], 2)
+TOPICS = dict.fromkeys(NAMES[:3], 4)
 #: Random requests of each version.
 FRAMES = 2
 NO_CACHES: Final = SpecialWays(cache_bytes=0)
@@ -64,6 +64,7 @@ class Frequent:
         topic = broker.parts(0).metadata.topic(NAMES[0])
         assert topic is not None
         self._topic = {"name": topic.name, "topic_id": topic.topic_id}
+        self._partitions = [each.index for each in topic.partitions]
         self._fetched = {"topic": topic.name, "topic_id": topic.topic_id}
         self._member = {"group_id": member.group_id, "member_id": member.member_id}
         self._generation = member.generation
@@ -86,8 +87,9 @@ class Frequent:
                     yield Asked(key, version, codec.encode_request(key, version, 0, "any", fields)[4:])
 
     def _produces(self) -> Iterator[dict[str, Any]]:
-        # Sizes around the limits of a varint's bytes.
-        for size, partition, acks in ((1, 0, 1), (30, 0, 1), (200, 0, 1), (20_000, 0, 1), (1, 1, 1), (1, 0, -1)):
+        # Sizes around the limits of a varint's bytes; all partitions, some of which have the same owner.
+        sizes = ((1, 0, 1), (30, 0, 1), (200, 0, 1), (20_000, 0, 1), (1, 0, -1))
+        for size, partition, acks in (*sizes, *((1, each, 1) for each in self._partitions)):
             data = {"index": partition, "records": bytes(record_batch([b"x" * size]))}
             yield {"acks": acks, "timeout_ms": 1000, "topic_data": [{**self._topic, "partition_data": [data]}]}
 

@@ -32,7 +32,6 @@ from tests.support.deadline import deadline_s, wait_until
 
 pytestmark = pytest.mark.walk
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
 
@@ -97,8 +96,9 @@ def code_of(raised: pytest.ExceptionInfo[KafkaException]) -> int:
     return raised.value.args[0].code()
 
 
-@pytest.mark.parametrize("acks", ["0", "1", "all"])
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("codec", "acks"), [("none", "0"), ("gzip", "1"), ("snappy", "all"), ("lz4", "1"), ("zstd", "all")]
+)
 def test_records_are_read_as_written(admin, producer_of, consumer, topic, codec, acks) -> None:
     create(admin, topic)
     producer = producer_of(acks=acks, compression_type=codec)

@@ -17,7 +17,6 @@ with warnings.catch_warnings():
 
 pytestmark = [pytest.mark.walk, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
 # kafka-python brings gzip; the other codecs need packages of its extras.
-CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
 
@@ -70,8 +69,9 @@ def read(consumer: KafkaConsumer, count: int) -> list:
     return records
 
 
-@pytest.mark.parametrize("acks", [0, 1, "all"])
-@pytest.mark.parametrize("compression", CODECS)
+@pytest.mark.parametrize(
+    ("compression", "acks"), [(None, 0), ("gzip", 1), ("snappy", "all"), ("lz4", 1), ("zstd", "all")]
+)
 def test_records_are_read_as_written(admin, producer_of, consumer, topic, compression, acks) -> None:
     create(admin, topic)
     producer = producer_of(acks=acks, compression_type=compression, linger_ms=5, enable_idempotence=False)
