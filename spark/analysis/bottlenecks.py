@@ -282,6 +282,17 @@ RULES = (
         "Clients use more than their quotas: `rotunda quota list` has both, the report `quotas` their history.",
     ),
     Rule(
+        "expired members",
+        "consumer",
+        ("expiredMembers > 0",),
+        ("expiredMembers >= 3",),
+        "group {expiredGroup:name} removed {expiredMembers:count} members after their session timeout",
+        "of the consumers: session.timeout.ms; of a group: share.session.timeout.ms",
+        "raise",
+        "The members died, or were silent for too long: their hosts' pauses and networks come before a longer timeout. "
+        "The report `groups` lists each expiration. Records of a share group come again to others.",
+    ),
+    Rule(
         "consumer lag",
         "consumer",
         (f"lagAgeUs >= {LATE_US}",),

@@ -66,6 +66,7 @@ def features(datasets: Mapping[str, DataFrame], window_us: int, end_us: int) -> 
         _of_handler(processes, slowest),
         _gaps(datasets["gaps"], window_us),
         _throttles_and_failures(grouped),
+        _expirations(datasets["groups"].where("event = 'expire'"), window_us),
         _lags(spans(datasets["groups"].where("event = 'lag'"), end_us), window_us),
     ]
     both = parts[0].join(parts[1], "window", "full")
@@ -266,6 +267,15 @@ def _throttles_and_failures(grouped: DataFrame) -> DataFrame:
         F.max_by("clientId", "throttleMaxUs").alias("throttledClient"),
         F.sum("storageErrors").alias("storageErrors"),
     )
+
+
+def _expirations(expired: DataFrame, window_us: int) -> DataFrame:
+    """Return the group of each window that removed most members for their silence, and their number."""
+    by_group = expired.groupBy(window_of(F.col("time"), window_us).alias("window"), "group").agg(
+        F.count("*").alias("expiredMembers")
+    )
+    most = _first(by_group, ("window",), "expiredMembers", "group")
+    return most.select("window", F.col("group").alias("expiredGroup"), "expiredMembers")
 
 
 def _lags(held: DataFrame, window_us: int) -> DataFrame:

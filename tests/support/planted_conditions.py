@@ -160,6 +160,12 @@ def _behind(start: datetime, _chance: random.Random) -> Rows:
     return {"groups": [lag | begin, lag | end]}
 
 
+def _expired(start: datetime, _chance: random.Random) -> Rows:
+    """Return the rows of a share group that removed four silent members."""
+    expired = {"group": "jobs", "event": "expire", "kind": "share"}
+    return {"groups": [expired | {"time": start + timedelta(seconds=number)} for number in range(4)]}
+
+
 def _throttled(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
     return row | {"throttleTimeUs": us(chance, 800)} if row["clientId"] == "app-2" else row
 
@@ -248,5 +254,6 @@ PLANTED = {
     "a client far away": Planted("slow client", "client", _own_latency),
     "full disk": Planted("full disk", "disk", _refused),
     "throttled clients": Planted("throttled clients", "quota", _throttled),
+    "expired members": Planted("expired members", "consumer", more=_expired, without_roles=False),
     "consumer lag": Planted("consumer lag", "consumer", more=_behind, without_roles=False),
 }  # fmt: skip
