@@ -225,20 +225,6 @@ def test_segments_are_joined_up_to_the_size_of_one(tmp_path: Path) -> None:
     check_indexes(log.directory, log.log)
 
 
-def test_more_keys_than_fit_take_several_rounds(tmp_path: Path) -> None:
-    log = KeyedLog(tmp_path / "t-0", SMALL)
-    for number in range(300):
-        log.append([key_value(number % 50, number)])
-    log.roll()
-    rounds = 0
-    while log.checkpoint != 300:
-        log.clean(Limits(20 * ENTRY_BYTES, 86_400_000))
-        rounds += 1
-        newest = {record.key: record for record in log.written}
-        assert set(newest.values()) <= set(log.records())
-    assert 1 < rounds < 40
-
-
 def test_open_transactions_and_young_records_are_left_alone(tmp_path: Path) -> None:
     log = KeyedLog(tmp_path / "t-0", SMALL)
     log.append([key_value(1, 1)])

@@ -96,13 +96,6 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
     assert len(first[0].members) == 3
 
 
-def test_a_group_is_ready_at_once_without_an_initial_delay(coordinator: Coordinator) -> None:
-    """Users row 15: the default for a local broker."""
-    answers = join(coordinator, version=3)
-    coordinator.run_once()
-    assert answers[0].error_code == 0
-
-
 def test_no_more_members_than_the_group_may_have() -> None:
     coordinator = Coordinator({"group.max.size": "2"})
     members = stable_group(coordinator)

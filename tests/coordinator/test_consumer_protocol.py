@@ -384,13 +384,6 @@ def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinato
     assert coordinator.ask(member_id="m1", member_epoch=3).assignment is None
 
 
-def test_tombstones_delete_a_group(coordinator: Coordinator) -> None:
-    two_members(coordinator)
-    coordinator.join("m3", subscribed_topic_names=None, subscribed_topic_regex="b")
-    coordinator.committed += coordinator.consumer_group.tombstones()
-    assert coordinator.replayed() == {}
-
-
 # ---- patterns ------------------------------------------------------------------------------------------------------
 
 

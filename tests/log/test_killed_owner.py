@@ -1,22 +1,16 @@
 """A handler killed at any instruction: its replacement finds exactly the published records and continues."""
 
-import mmap
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log import append_limits
-from rotunda.broker.log.partition_log import PartitionLog, PublishedEnd
 from rotunda.broker.log.producers import snapshot_schedule
 from rotunda.broker.log.segments import log_segment
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
-from tests.log.log_writer import NAME, ModelLog, batch, by_id, end_of, log_bytes, read_everything
+from tests.log.log_writer import ModelLog, batch, by_id
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
 from tests.support.sampling import Sampling
@@ -131,79 +125,3 @@ def test_killed_while_the_log_is_first_made(tmp_path: Path, monkeypatch: pytest.
         if killer.step < step:
             break
     assert step > 5
-
-
-CHILD = """
-import mmap, os, sys
-from pathlib import Path
-from rotunda.broker.clock import SystemClock
-from rotunda.broker.log.producers import snapshot_schedule
-from rotunda.broker.log.partition_log import PartitionLog, PublishedEnd
-from rotunda.broker.protocol.records import read_header
-from rotunda.broker.config.topic_config import LogConfig
-from tests.log.log_writer import NAME, batch
-snapshot_schedule.SNAPSHOT_INTERVAL_BYTES = 200_000
-words = memoryview(mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 4096)).cast("q")
-slot = 1 + 3 * words[0]
-config = LogConfig(internal_segment_bytes=20_000, index_interval_bytes=200)
-log = PartitionLog.open(Path(sys.argv[1]), NAME, config, SystemClock(), PublishedEnd(*words[slot:slot + 3], 0))
-sys.stdout.write("ready\\n")
-sys.stdout.flush()
-sequence = max((entry.next_sequence for entry in log.active_producers()), default=0)
-while True:
-    for _ in range(3):
-        data = batch(1, size=sequence % 200, producer_id=5, producer_epoch=0, base_sequence=sequence)
-        assert log.stage(data, read_header(data))[0] == 0, sequence
-        sequence += 1
-    log.commit()
-    other = 1 - words[0]
-    words[1 + 3 * other] = log.log_end_offset
-    words[2 + 3 * other] = log.segment_base
-    words[3 + 3 * other] = log.position
-    words[0] = other
-"""
-
-
-def test_a_replacement_goes_on_where_the_killed_one_was_published(tmp_path: Path) -> None:
-    """A real process and a real SIGKILL, several times; each replacement continues at the last published end."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    delays = random.Random(seed)
-    directory = tmp_path / "topic-0"
-    clock = FakeClock(wall_ms=TIMESTAMP_MS)
-    config = LogConfig(internal_segment_bytes=20_000, index_interval_bytes=200)
-    PartitionLog.open(directory, NAME, config, clock, PublishedEnd(0, 0, 0, 0))
-    shared = tmp_path / "published"
-    shared.write_bytes(bytes(4096))
-    last_end = 0
-    for _ in range(6):
-        with subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(directory), str(shared)],
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[2],
-        ) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            wait_for_growth(shared, last_end + delays.randrange(1, 900), child)
-            os.kill(child.pid, signal.SIGKILL)
-        words = memoryview(shared.read_bytes()).cast("q")
-        slot = 1 + 3 * words[0]
-        published = PublishedEnd(*words[slot : slot + 3], 0)
-        log = PartitionLog.open(directory, NAME, config, clock, published)
-        assert log.log_end_offset == published.end_offset > last_end
-        last_end = log.log_end_offset
-        (producer,) = log.active_producers()
-        assert producer.next_sequence == last_end
-        assert [entry.last_offset for entry in producer.batches] == list(range(last_end - 5, last_end))
-        assert read_everything(directory, end_of(log)) == log_bytes(directory)
-        log.close(clean=False)
-
-
-def wait_for_growth(shared: Path, end: int, child: "subprocess.Popen[bytes]") -> None:
-    """Return once the published end has passed `end`; the child must live until then."""
-    with open(shared, "r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
-        while child.poll() is None:
-            words = [int.from_bytes(mapped[i * 8 : i * 8 + 8], sys.byteorder) for i in range(7)]
-            if words[1 + 3 * words[0]] > end:
-                return
-    raise AssertionError(f"the child ended by itself: {child.returncode}")

@@ -350,18 +350,6 @@ def test_leader_epochs_are_read_again_when_they_change(tmp_path: Path) -> None:
     assert [reader.epoch_end_offset(epoch, 5) for epoch in (0, 1, 2, -1)] == [(0, 3), (1, 5), (-1, -1), (-1, -1)]
 
 
-def test_many_consumers_of_the_same_records_search_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that ends below the log end is the same result after any number of appends."""
-    model = filled(tmp_path / "topic-0", 7, config=LogConfig(message_timestamp_after_max_ms=2**60))
-    reader = LogReader(model.directory)
-    first = reader.locate(3, end(model), 1_000)
-    assert first is not None
-    assert 3 < first.next_offset < end(model)[0]
-    model.append([batch(1, size=1000) for _ in range(20)])
-    monkeypatch.setattr(LogReader, "_search", None)
-    assert reader.locate(3, end(model), 1_000) == first
-
-
 def promising(count: int, codec: int = 0) -> memoryview:
     """Return a batch whose header claims a record a day after its last one, as earlier versions accepted it."""
     records = records_of(record_batch([b"x" * 50] * count))

@@ -152,20 +152,6 @@ def test_an_exception_in_a_change_undoes_all_of_it(path: Path) -> None:
     store.close()
 
 
-def test_a_killed_writer_leaves_no_half_topic(path: Path) -> None:
-    writer = spawn_writer(path)
-    assert writer.stdout is not None
-    for line in writer.stdout:
-        if line.startswith("inserted 3"):
-            break
-    kill(writer)
-    delta = MetadataReader(path).read(0)
-    assert delta is not None
-    # The kill may be before or after the commit that follows the note, never in the middle of it.
-    assert delta.version in range(3, len(delta.topics) + 1)
-    assert all(len(topic.rows) == PARTITIONS for topic in delta.topics)
-
-
 def test_a_writer_killed_inside_a_transaction_holds_up_nobody(path: Path) -> None:
     store = MetadataStore.open(path)
     insert(store, "before", [0])

@@ -140,18 +140,6 @@ def test_d22_resources_are_counted_apart_and_one_that_has_worked_is_enough(on: P
     assert not failing(on, client, NOT_LEADER, UNKNOWN, topic="h")
 
 
-def test_d22_it_ends_when_nothing_has_failed_for_a_second(on: ProcessorBench) -> None:
-    client = on.connect()
-    assert failing(on, client, NOT_LEADER)
-    assert not failing(on, client, NOT_LEADER)
-    on.clock.advance_ms(DELAY_MS)
-    client.receive(len(produced(NOT_LEADER)))
-    on.clock.advance_ms(1001)
-    on.run_once()
-    assert not len(on.responses.storms)
-    assert failing(on, client, NOT_LEADER)
-
-
 def fetch(bench: ProcessorBench, client: Client, max_wait_ms: int) -> bool:
     parts = [{"partition_index": 0, "error_code": NOT_LEADER}]
     answer = codec.encode_response(ApiKey.FETCH, 12, 1, {"responses": [{"topic": "a", "partitions": parts}]})

@@ -7,9 +7,8 @@ from socket import AF_INET
 
 import pytest
 
-from rotunda.broker.client.errors import IllegalState, SaslAuthenticationFailed
 from rotunda.broker.client.network.addresses import Address
-from rotunda.broker.client.network.connection_states import ClusterConnectionStates, ConnectionState
+from rotunda.broker.client.network.connection_states import ClusterConnectionStates
 from rotunda.broker.client.network.network_config import NetworkConfig
 from tests.client.network.fake_selector import SEED
 
@@ -40,34 +39,6 @@ def resolver() -> Resolver:
 def states(resolver: Resolver) -> ClusterConnectionStates:
     """Return states with Kafka's defaults."""
     return ClusterConnectionStates(CONFIG, random.Random(SEED), resolver)
-
-
-def test_g28_states_follow_each_other(states: ClusterConnectionStates) -> None:
-    with pytest.raises(IllegalState):
-        states.state(1)
-    assert states.can_connect(1, 0)
-    states.connecting(1, 0, "host")
-    assert states.state(1) is ConnectionState.CONNECTING
-    assert not states.can_connect(1, 10_000)
-    states.checking_api_versions(1)
-    assert states.state(1) is ConnectionState.CHECKING_API_VERSIONS
-    assert states.is_preparing(1)
-    assert states.is_connected(1)
-    states.ready(1)
-    assert states.is_ready(1, 0)
-    states.disconnected(1, 0)
-    assert states.state(1) is ConnectionState.DISCONNECTED
-    states.connecting(1, 1000, "host")
-    error = SaslAuthenticationFailed("no")
-    states.authentication_failed(1, 1000, error)
-    assert states.state(1) is ConnectionState.AUTHENTICATION_FAILED
-    assert states.authentication_error(1) is error
-    assert states.is_disconnected(1)
-    states.connecting(1, 9000, "host")
-    states.ready(1)
-    assert states.authentication_error(1) is None
-    states.remove(1)
-    assert states.can_connect(1, 0)
 
 
 def test_g29_reconnect_backoff_doubles_with_jitter_up_to_the_most(states: ClusterConnectionStates) -> None:

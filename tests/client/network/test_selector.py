@@ -282,20 +282,6 @@ def test_g31_tls_that_cannot_even_be_begun_ends_the_connection(
             selector.poll(0)
 
 
-def test_a_wake_up_ends_the_wait_or_the_next_one(selector: Selector) -> None:
-    selector.wakeup()
-    selector.poll(600_000)
-    waiting = threading.Thread(target=selector.poll, args=(600_000,))
-    waiting.start()
-
-    def is_over() -> bool:
-        # As often as it is called, also before the other thread waits.
-        selector.wakeup()
-        return not waiting.is_alive()
-
-    wait_until(is_over, "the end of the wait")
-
-
 def test_no_wake_up_is_lost_and_only_those_of_a_waiting_thread_cost_a_system_call(
     selector: Selector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,11 +151,6 @@ def test_a_request_that_takes_long_to_copy_is_rejected() -> None:
         read_fetch(bytes(MOST_BYTES + 1), 12, 0, MOST_BYTES + 1)
 
 
-def test_a_response_without_parts_is_one_chunk() -> None:
-    (wire,) = frame_fetch_response(12, 1, [], [])
-    assert wire == bytes.fromhex("00000011 00000001 00 00000000 0000 00000000 01 00")
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("records_size", [0, 100, 1 << 20])

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 
-from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.messages.produce import (
-    Part,
     PartResponse,
     ProduceRequest,
     encode_produce_response,
@@ -31,7 +29,6 @@ from tests.protocol.messages.hostile import check_hostile, placed
 
 VERSIONS = range(3, 14)
 _EPOCH_NONE = -1
-_NOT_OURS = frozenset({"current_leader", "node_endpoints"})
 
 
 def _expected(entity: Any, version: int) -> tuple[Any, ...]:
@@ -137,15 +134,3 @@ def test_hostile_requests_are_invalid_and_nothing_worse(version: int) -> None:
             assert -1 <= part.records_size <= end - part.records_offset
 
     check_hostile(parse, body)
-
-
-def test_parts_keep_wire_order_and_null_records_stay_null() -> None:
-    body = b"\xff\xff\x00\x01\x00\x00\x00\x05" + b"\x00\x00\x00\x01\x00\x01a" + b"\x00\x00\x00\x02"
-    body += b"\x00\x00\x00\x09\xff\xff\xff\xff" + b"\x00\x00\x00\x03\x00\x00\x00\x00"
-    parts = parse_produce(body, 7, 0, len(body)).parts
-    assert parts == [Part("a", None, 9, 27, -1), Part("a", None, 3, 35, 0)]
-
-
-def test_huge_count_is_rejected_before_anything_is_set_aside() -> None:
-    with pytest.raises(InvalidReceive, match="2147483647"):
-        parse_produce(b"\xff\xff\x00\x01\x00\x00\x00\x05\x7f\xff\xff\xff", 7, 0, 12)
