@@ -462,8 +462,8 @@ def test_a_lying_batch_stays_as_it_is_and_the_others_are_compacted(tmp_path: Pat
     log.log.update_config(replace(config, cleanup_policy=("delete",), max_message_bytes=1 << 22))
     for number in range(5):
         log.append([key_value(1, number)], codec=codec)
-    told = memoryview(bytearray(lying_batch(LIES[lie], 2, codec=codec)))
-    assert log.log.stage(told, unpack_header(told), is_own=True) == (0, 5, -1)
+    reported = memoryview(bytearray(lying_batch(LIES[lie], 2, codec=codec)))
+    assert log.log.stage(reported, unpack_header(reported), is_own=True) == (0, 5, -1)
     log.log.commit()
     for number in range(5):
         log.append([key_value(1, number)], codec=codec)
@@ -471,5 +471,5 @@ def test_a_lying_batch_stays_as_it_is_and_the_others_are_compacted(tmp_path: Pat
     round_ = log.clean()
     assert list(round_.stats.unreadable) == [5]
     assert [header.base_offset for header, _ in log.batches()] == [5, 11]
-    assert log.batches()[0][1] == bytes(told)
+    assert log.batches()[0][1] == bytes(reported)
     assert log.checkpoint == 12

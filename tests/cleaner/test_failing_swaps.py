@@ -22,8 +22,8 @@ STEPS = ("replace", "link", "unlink")
 class Disk:
     """Fails steps, counted from 1."""
 
-    def __init__(self, refused: range) -> None:
-        self.refused = refused
+    def __init__(self, rejected: range) -> None:
+        self.refused = rejected
         self.step = 0
 
     def wrap(self, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,9 +37,9 @@ class Disk:
 
 
 @contextmanager
-def failing(refused: range, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+def failing(rejected: range, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     """Fail some of the steps that run inside the block."""
-    disk = Disk(refused)
+    disk = Disk(rejected)
     with monkeypatch.context() as patched:
         for name in STEPS:
             patched.setattr(os, name, disk.wrap(getattr(os, name)))
@@ -93,8 +93,8 @@ def test_a_disk_that_fails_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             except OSError:
                 done = None
         assert log.log.commit()
-        refused = stage(log.log, keyed(b"more"))
-        assert refused[0] == (ErrorCode.KAFKA_STORAGE_ERROR if done is None else 0)
+        rejected = stage(log.log, keyed(b"more"))
+        assert rejected[0] == (ErrorCode.KAFKA_STORAGE_ERROR if done is None else 0)
         log.log.discard_staged()
         log.reopen()
         records = log.records()

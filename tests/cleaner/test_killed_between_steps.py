@@ -35,11 +35,11 @@ def prepare(log: KeyedLog) -> SegmentSwap:
     """Run the cleaner up to its request; return the request."""
     asked: list[SegmentSwap] = []
 
-    def refuse(swap: SegmentSwap) -> bool:
+    def reject(swap: SegmentSwap) -> bool:
         asked.append(swap)
         return False
 
-    log.clean(swap=refuse)
+    log.clean(swap=reject)
     return asked[0]
 
 

@@ -145,7 +145,7 @@ def test_a_damaged_batch_is_named_once_and_its_partition_compacted(
     assert line.endswith("the first at offset 0: its checksum is wrong")
 
 
-def test_a_cleaner_goes_on_from_where_the_one_before_it_has_come(tmp_path: Path) -> None:
+def test_a_cleaner_continues_from_where_the_one_before_it_has_come(tmp_path: Path) -> None:
     before = Partitions(tmp_path, 1)
     assert before.maintenance.compact_dirtiest()
     found = CleanOffsets(tmp_path)
@@ -197,7 +197,7 @@ def test_a_later_topic_inherits_nothing_from_a_checkpoint_that_was_not_finished(
 
 @pytest.mark.parametrize("changed", ["delete_retention_ms", "min_compaction_lag_ms", "cleanup_policy"])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_round_whose_settings_change_begins_anew_by_the_new_ones(tmp_path: Path, changed: str, late: bool) -> None:
+def test_a_round_whose_settings_change_begins_again_by_the_new_ones(tmp_path: Path, changed: str, late: bool) -> None:
     """The next read shows it; or the owner does, which had it first."""
     partitions = Partitions(tmp_path, 1)
     before = [path.name for path in sorted((tmp_path / "t-0").glob("*.log"))]

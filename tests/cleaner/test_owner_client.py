@@ -67,7 +67,7 @@ def test_a_question_and_its_response() -> None:
     assert desk.bells[0].rings >= 2
 
 
-def test_a_response_that_comes_twice_is_dropped() -> None:
+def test_a_response_that_arrives_twice_is_dropped() -> None:
     """The owner was replaced after its response: its replacement responds again."""
     desk = Desk()
     desk.bells[CLEANER].meanwhile = lambda _: desk.answer_all(b"first")

@@ -335,9 +335,9 @@ def test_what_kafka_says_of_one_node_is_accepted_and_more_is_not() -> None:
         "transaction.state.log.min.isr",
     )
     assert [load(None, dict.fromkeys(names, "1"), {}).value(name) for name in names] == [1, 1, 1]
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as rejected:
         load(None, dict.fromkeys(names, "3"), {})
-    assert str(refused.value).count("Value must be no more than 1: a single broker has one replica") == 3
+    assert str(rejected.value).count("Value must be no more than 1: a single broker has one replica") == 3
     with pytest.raises(ConfigError, match=r"min.insync.replicas: is 2, but a single broker"):
         load(None, {"min.insync.replicas": "2"}, {})
 
@@ -483,6 +483,6 @@ def test_limits_of_a_listener_in_a_file_that_is_read_again(tmp_path: Path) -> No
     changed = config.with_file({**config.file_texts, name: "6"})
     assert changed != config
     assert changed.value(name) == 6
-    gone = config.with_file({"max.connection.creation.rate": "50"})
-    assert gone != config
-    assert gone.value(name) == 50
+    ended = config.with_file({"max.connection.creation.rate": "50"})
+    assert ended != config
+    assert ended.value(name) == 50

@@ -188,9 +188,9 @@ def test_what_would_silently_not_be_done_is_rejected_with_the_reason(name: str) 
     default = render(key.default) or ""
     assert load(None, {name: default}, {}).layers == {}
     other = {"BOOLEAN": "true", "INT": "7"}.get(key.kind.name, "something")
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as rejected:
         load(None, {name: other}, {})
-    assert str(refused.value).endswith(f"for configuration {name}: {REJECTED[name]}")
+    assert str(rejected.value).endswith(f"for configuration {name}: {REJECTED[name]}")
 
 
 @pytest.mark.parametrize(

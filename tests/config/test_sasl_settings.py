@@ -64,9 +64,9 @@ def test_passwords_of_listeners_are_shown_nowhere() -> None:
     ],
 )
 def test_what_cannot_work_is_rejected_with_the_remedy(sets: dict[str, str], says: str) -> None:
-    with pytest.raises(ConfigError, match=says) as refusal:
+    with pytest.raises(ConfigError, match=says) as rejection:
         load(None, SCRAM | sets, {})
-    assert "sesame" not in str(refusal.value)
+    assert "sesame" not in str(rejection.value)
 
 
 def test_a_listener_with_sasl_may_be_reached_from_other_machines() -> None:
@@ -82,7 +82,7 @@ def test_a_listener_with_sasl_may_be_reached_from_other_machines() -> None:
     ]
 
 
-def test_a_stock_file_of_kafka_with_scram_is_taken() -> None:
+def test_a_stock_file_of_kafka_with_scram_is_accepted() -> None:
     """Also with the credentials that brokers would use for each other."""
     sets = {
         **SCRAM,

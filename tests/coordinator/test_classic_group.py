@@ -38,21 +38,21 @@ def coordinator() -> Coordinator:
 
 def beat_for(coordinator: Coordinator, ms: int, *members: str) -> list[int]:
     """Advance the time while members send heartbeats; return the last error codes."""
-    answers: list[int] = []
+    responses: list[int] = []
     for _ in range(ms // 1000):
         coordinator.advance_ms(1000)
-        answers = [heartbeat(coordinator, member) for member in members]
-    return answers
+        responses = [heartbeat(coordinator, member) for member in members]
+    return responses
 
 
 # ---- joining ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_member_leads_and_is_told_of_all(coordinator: Coordinator) -> None:
-    first, first_answers = join_twice(coordinator, BOTH)
-    second, second_answers = join_twice(coordinator, BOTH)
+def test_the_first_member_leads_and_gets_all_members(coordinator: Coordinator) -> None:
+    first, first_responses = join_twice(coordinator, BOTH)
+    second, second_responses = join_twice(coordinator, BOTH)
     coordinator.run_once()
-    [leader], [follower] = first_answers, second_answers
+    [leader], [follower] = first_responses, second_responses
     assert (leader.leader, leader.member_id, leader.generation) == (first, first, 1)
     assert [(each.member_id, each.metadata) for each in leader.members] == [(first, b"r"), (second, b"r")]
     assert (follower.leader, follower.generation, list(follower.members)) == (first, 1, [])
@@ -103,13 +103,13 @@ def test_no_more_members_than_the_group_may_have() -> None:
     assert join(coordinator, members[1])[0].error_code == 0
 
 
-def test_a_member_that_never_comes_back_with_its_id_is_not_waited_for_long(coordinator: Coordinator) -> None:
+def test_a_member_that_never_returns_with_its_id_is_not_waited_for_long(coordinator: Coordinator) -> None:
     leader, follower = stable_group(coordinator)
     pending = join(coordinator)[0].member_id
-    answers = [join(coordinator, leader), join(coordinator, follower)]
-    assert answers == [[], []]
+    responses = [join(coordinator, leader), join(coordinator, follower)]
+    assert responses == [[], []]
     coordinator.advance_ms(SESSION_MS)
-    assert [each[0].error_code for each in answers] == [0, 0]
+    assert [each[0].error_code for each in responses] == [0, 0]
     assert join(coordinator, pending)[0].error_code == UNKNOWN_MEMBER_ID
 
 
@@ -125,11 +125,11 @@ def test_a_new_member_that_waits_is_given_up_after_five_minutes(coordinator: Coo
 
 def test_who_does_not_join_again_in_time_is_left_out_and_another_leads(coordinator: Coordinator) -> None:
     leader, follower = stable_group(coordinator)
-    answers = join(coordinator, follower, (("range", b"new"),))
+    responses = join(coordinator, follower, (("range", b"new"),))
     assert beat_for(coordinator, REBALANCE_MS - 1000, leader) == [REBALANCE_IN_PROGRESS]
-    assert not answers
+    assert not responses
     coordinator.advance_ms(1000)
-    assert (answers[0].error_code, answers[0].leader) == (0, follower)
+    assert (responses[0].error_code, responses[0].leader) == (0, follower)
     assert list(coordinator.group.members) == [follower]
     assert join(coordinator, leader)[0].error_code == UNKNOWN_MEMBER_ID
 
@@ -161,12 +161,12 @@ def test_concurrent_rebalances_forget_no_member(coordinator: Coordinator) -> Non
     members = stable_group(coordinator)
     for _ in range(5):
         newcomers = [join_twice(coordinator) for _ in range(3)]
-        answers = {member: join(coordinator, member) for member in members}
+        responses = {member: join(coordinator, member) for member in members}
         coordinator.run_once()
-        answers |= dict(newcomers)
-        assert {answer[0].error_code for answer in answers.values()} == {0}
-        assert {answer[0].generation for answer in answers.values()} == {coordinator.group.generation}
-        members = settle(coordinator, list(answers))
+        responses |= dict(newcomers)
+        assert {response[0].error_code for response in responses.values()} == {0}
+        assert {response[0].generation for response in responses.values()} == {coordinator.group.generation}
+        members = settle(coordinator, list(responses))
         assert all(heartbeat(coordinator, member) == 0 for member in members)
 
 
@@ -272,11 +272,11 @@ def test_the_others_join_again_when_one_leaves(coordinator: Coordinator) -> None
     leader, follower = stable_group(coordinator)
     assert leave(coordinator, (leader, None)) == [0]
     assert heartbeat(coordinator, follower) == REBALANCE_IN_PROGRESS
-    answers = join(coordinator, follower)
-    assert (answers[0].error_code, answers[0].leader) == (0, follower)
+    responses = join(coordinator, follower)
+    assert (responses[0].error_code, responses[0].leader) == (0, follower)
 
 
-def test_a_member_that_leaves_while_it_waits_is_answered(coordinator: Coordinator) -> None:
+def test_a_member_that_leaves_while_it_waits_gets_a_response(coordinator: Coordinator) -> None:
     leader, _ = stable_group(coordinator)
     waiting = join(coordinator, leader)
     assert leave(coordinator, (leader, None)) == [0]
@@ -287,19 +287,19 @@ def test_a_member_that_leaves_while_it_waits_is_answered(coordinator: Coordinato
 
 
 def static_group(coordinator: Coordinator) -> list[str]:
-    answers = [join(coordinator, instance_id=name) for name in ("a", "b")]
+    responses = [join(coordinator, instance_id=name) for name in ("a", "b")]
     coordinator.run_once()
-    return settle(coordinator, [each[0].member_id for each in answers])
+    return settle(coordinator, [each[0].member_id for each in responses])
 
 
-def test_a_static_member_comes_back_without_a_rebalance(coordinator: Coordinator) -> None:
+def test_a_static_member_returns_without_a_rebalance(coordinator: Coordinator) -> None:
     """KIP-345: a new id, the same assignment; the old id is fenced."""
     leader, follower = static_group(coordinator)
     generation = coordinator.group.generation
-    answers = join(coordinator, instance_id="b")
-    assert not answers
+    responses = join(coordinator, instance_id="b")
+    assert not responses
     coordinator.run_once()
-    [result] = answers
+    [result] = responses
     assert (result.error_code, result.generation, result.leader) == (0, generation, leader)
     assert result.member_id != follower
     assert heartbeat(coordinator, follower, instance_id="b") == FENCED
@@ -310,19 +310,19 @@ def test_a_static_member_comes_back_without_a_rebalance(coordinator: Coordinator
 
 
 @pytest.mark.parametrize(("version", "skip", "members"), [(9, True, 2), (8, False, 0)])
-def test_a_static_leader_that_comes_back_need_not_assign(
+def test_a_static_leader_that_returns_need_not_assign(
     coordinator: Coordinator, version: int, skip: bool, members: int
 ) -> None:
     """KIP-814: its response skips the assignment or, before version 9, names another leader."""
     leader, _ = static_group(coordinator)
-    answers = join(coordinator, instance_id="a", version=version)
+    responses = join(coordinator, instance_id="a", version=version)
     coordinator.run_once()
-    [result] = answers
+    [result] = responses
     assert (result.skip_assignment, len(result.members)) == (skip, members)
     assert result.leader == (result.member_id if skip else leader)
 
 
-def test_a_static_member_that_comes_back_in_a_rebalance_fences_its_predecessor(coordinator: Coordinator) -> None:
+def test_a_static_member_that_returns_in_a_rebalance_fences_its_predecessor(coordinator: Coordinator) -> None:
     leader, follower = static_group(coordinator)
     old = join(coordinator, leader, instance_id="a")
     new = join(coordinator, instance_id="a")
@@ -352,7 +352,7 @@ def test_a_static_member_that_is_away_keeps_its_place_until_its_session_ends(coo
 # ---- coordinator deaths ----------------------------------------------------------------------------------------------
 
 
-def test_a_stable_group_goes_on_under_another_coordinator(coordinator: Coordinator) -> None:
+def test_a_stable_group_continues_under_another_coordinator(coordinator: Coordinator) -> None:
     leader, follower = stable_group(coordinator)
     coordinator.replace()
     assert coordinator.group.state_name == "Stable"
@@ -370,8 +370,8 @@ def test_a_rebalance_that_is_cut_off_begins_again(coordinator: Coordinator) -> N
     lost = coordinator.group.generation
     coordinator.replace()
     assert [heartbeat(coordinator, member, lost) for member in (leader, follower)] == [22, 22]
-    answers = [join(coordinator, member) for member in (leader, follower)]
-    assert [each[0].error_code for each in answers] == [0, 0]
+    responses = [join(coordinator, member) for member in (leader, follower)]
+    assert [each[0].error_code for each in responses] == [0, 0]
     settle(coordinator, [leader, follower])
 
 
@@ -388,8 +388,8 @@ def test_who_has_gone_is_not_waited_for_by_another_coordinator(coordinator: Coor
     assert list(coordinator.group.members) == [second, third]
     assert (coordinator.group.state_name, coordinator.group.leader) == ("PreparingRebalance", second)
     assert [heartbeat(coordinator, member, generation) for member in (second, third)] == [REBALANCE_IN_PROGRESS] * 2
-    answers = [join(coordinator, member) for member in (second, third)]
-    assert [each[0].error_code for each in answers] == [0, 0]
+    responses = [join(coordinator, member) for member in (second, third)]
+    assert [each[0].error_code for each in responses] == [0, 0]
     settle(coordinator, [second, third])
     coordinator.replace()
     assert coordinator.group.state_name == "Stable"

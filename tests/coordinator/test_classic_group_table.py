@@ -66,8 +66,8 @@ class Scene:
     def of_group(self, validate: Callable[[ClassicGroup], int]) -> Outcome:
         return validate(self.coordinator.group) if self.is_there else 69
 
-    def _outcome(self, answers: list) -> Outcome:  # type: ignore[type-arg]
-        return answers[0].error_code if answers else WAITS
+    def _outcome(self, responses: list) -> Outcome:  # type: ignore[type-arg]
+        return responses[0].error_code if responses else WAITS
 
 
 #: By request: the outcome in each state, in the order of STATES.

@@ -92,18 +92,18 @@ class Simulation:
             self._deliver(member, member.make_request())
 
     def _deliver(self, member: ConsumerMember, request: dict[str, Any]) -> None:
-        answers: list[HeartbeatAnswer] = []
-        self.waiting.append((member, answers))
-        self.coordinator.heartbeat(answers.append, **request)
+        responses: list[HeartbeatAnswer] = []
+        self.waiting.append((member, responses))
+        self.coordinator.heartbeat(responses.append, **request)
 
     def run_once(self) -> None:
         self.coordinator.run_once()
         assert described(self.coordinator.shard) == self.coordinator.replayed()
 
     def receive(self) -> None:
-        answered = [each for each in self.waiting if each[1]]
-        if answered:
-            each = self.random.choice(answered)
+        responded = [each for each in self.waiting if each[1]]
+        if responded:
+            each = self.random.choice(responded)
             self.waiting.remove(each)
             if not each[0].is_gone:
                 each[0].take(each[1][0])
@@ -123,9 +123,9 @@ class Simulation:
 
     def come_back(self) -> None:
         """Start a static member again with another member id."""
-        gone = [member for member in self.members if member.is_gone and member.instance_id is not None]
-        taken = {member.instance_id for member in self.alive()}
-        free = [member for member in gone if member.instance_id not in taken]
+        ended = [member for member in self.members if member.is_gone and member.instance_id is not None]
+        received = {member.instance_id for member in self.alive()}
+        free = [member for member in ended if member.instance_id not in received]
         if free and len(self.alive()) < 5:
             old = self.random.choice(free)
             self.members.append(ConsumerMember(f"m{len(self.members)}", old.subscription, old.instance_id))
@@ -137,22 +137,22 @@ class Simulation:
     def die(self) -> None:
         """Kill the coordinator before or after the commit, with or without sent responses; then resend its requests."""
         if self.random.random() < 0.5:
-            told = self.coordinator.write()
-            for tell in told[: self.random.randrange(len(told) + 1)]:
+            reported = self.coordinator.write()
+            for tell in reported[: self.random.randrange(len(reported) + 1)]:
                 tell()
-        taken = [each for each in self.waiting if each[1]]
+        received = [each for each in self.waiting if each[1]]
         self.coordinator.replace()
         again: list[ConsumerMember] = []
-        for member, answers in list(self.waiting):
-            if (member, answers) not in taken:
-                self.waiting.remove((member, answers))
+        for member, responses in list(self.waiting):
+            if (member, responses) not in received:
+                self.waiting.remove((member, responses))
                 again.append(member)
         for member in again:
             if member.request is not None:
                 self._deliver(member, member.request)
         # Repeat some requests that already have a response: the second response is ignored. Joins are excluded: they
         # report that the member owns nothing, and Kafka accepts that at any time.
-        for member, _ in taken:
+        for member, _ in received:
             if member.request is not None and member.request["member_epoch"] and self.random.random() < 0.7:
                 self.coordinator.heartbeat(lambda _: None, **member.request)
 
@@ -178,10 +178,10 @@ class Simulation:
         """Send heartbeats of all members until the group is stable; the sessions of departed members expire."""
         for _ in range(90):
             self.run_once()
-            for member, answers in self.waiting:
-                if answers and not member.is_gone:
-                    member.take(answers[0])
-            self.waiting = [(member, answers) for member, answers in self.waiting if not answers]
+            for member, responses in self.waiting:
+                if responses and not member.is_gone:
+                    member.take(responses[0])
+            self.waiting = [(member, responses) for member, responses in self.waiting if not responses]
             for member in self.idle():
                 member.reconcile()
                 self._deliver(member, member.make_request())

@@ -66,9 +66,9 @@ def test_partitions_pass_from_kind_to_kind_only_when_they_have_been_given_up() -
     assert len(client.owned["a"]) == 2
     assert coordinator.ask(member_id="new", member_epoch=2).assignment is None, "it has not reported their revocation"
     client.follow()
-    taken = coordinator.ask(member_id="new", member_epoch=2).assignment
-    assert taken == {A: ALL - client.owned["a"]}
-    assert not overlaps(taken, {A: client.owned["a"]})
+    received = coordinator.ask(member_id="new", member_epoch=2).assignment
+    assert received == {A: ALL - client.owned["a"]}
+    assert not overlaps(received, {A: client.owned["a"]})
 
 
 def test_an_eager_member_is_served_too() -> None:
@@ -136,7 +136,7 @@ def test_the_group_is_classic_again_when_only_classic_members_are_left() -> None
     assert client.heartbeat() == 0
 
 
-def test_what_is_told_of_a_group_that_changes_over_and_back() -> None:
+def test_what_is_reported_of_a_group_that_changes_over_and_back() -> None:
     """The group is never empty, and each rebalance ends once, under the group's kind at that time."""
     coordinator = coordinator_with()
     client = mixed_group(coordinator)

@@ -57,9 +57,9 @@ def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: 
     """I68: a member first revokes its partitions, then another receives them."""
     coordinator.join("m1", "a")
     assert coordinator.join("m2", "a").assignment == {}
-    told = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
-    assert told.member_epoch == 2
-    kept = told.assignment
+    reported = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
+    assert reported.member_epoch == 2
+    kept = reported.assignment
     assert kept is not None
     assert len(kept[A]) == 2
     assert coordinator.ask(member_id="m1", member_epoch=2).member_epoch == 2, "it has not reported its partitions"
@@ -198,17 +198,17 @@ def test_a_pattern_is_resolved_again_when_topics_change(coordinator: Coordinator
     ],
 )
 def test_a_request_that_is_wrong_makes_no_group(coordinator: Coordinator, fields: dict[str, Any], error: int) -> None:
-    refused = coordinator.join("m1", "a", **fields)
-    assert refused.error_code == error
-    assert refused.error_message
+    rejected = coordinator.join("m1", "a", **fields)
+    assert rejected.error_code == error
+    assert rejected.error_message
     assert not coordinator.shard.groups
     assert not coordinator.committed
 
 
 def test_an_old_client_need_not_bring_an_id(coordinator: Coordinator) -> None:
     """The handler generates one for version 0."""
-    refused = coordinator.join("", "a", version=0, member_epoch=2)
-    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    rejected = coordinator.join("", "a", version=0, member_epoch=2)
+    assert rejected.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_epochs_that_do_not_fit_are_fenced(coordinator: Coordinator) -> None:
@@ -221,7 +221,7 @@ def test_epochs_that_do_not_fit_are_fenced(coordinator: Coordinator) -> None:
     assert coordinator.ask(member_id="m3", member_epoch=-1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_epoch_before_is_answered_with_what_the_member_missed(coordinator: Coordinator) -> None:
+def test_the_epoch_before_gets_a_response_with_what_the_member_missed(coordinator: Coordinator) -> None:
     two_members(coordinator)
     missed = coordinator.ask(member_id="m1", member_epoch=2)
     assert (missed.member_epoch, missed.assignment) == (3, {A: frozenset({0, 1})})
@@ -250,12 +250,12 @@ def test_a_full_group_takes_nobody() -> None:
 # ---- static members ------------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_comes_back_to_what_it_had(coordinator: Coordinator) -> None:
+def test_a_static_member_returns_to_what_it_had(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", instance_id="one")
     coordinator.join("m2", "a", instance_id="two")
     epoch = coordinator.consumer_group.epoch
-    refused = coordinator.join("m3", "a", instance_id="one")
-    assert refused.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    rejected = coordinator.join("m3", "a", instance_id="one")
+    assert rejected.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
     left = coordinator.ask(member_id="m1", member_epoch=-2, instance_id="one")
     assert (left.error_code, left.member_epoch) == (0, -2)
     had = coordinator.consumer_group.target["m1"]
@@ -315,8 +315,8 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced(coordinator: Coordinat
 
 
 def test_a_heartbeat_that_reports_nothing() -> None:
-    said = {"member_id": "m", "member_epoch": 3, "instance_id": "i"}
-    assert reports_nothing(heartbeat_request(**said))
+    stated = {"member_id": "m", "member_epoch": 3, "instance_id": "i"}
+    assert reports_nothing(heartbeat_request(**stated))
     for name, value in (
         ("rack_id", "r"),
         ("rebalance_timeout_ms", 1),
@@ -325,29 +325,29 @@ def test_a_heartbeat_that_reports_nothing() -> None:
         ("server_assignor", "range"),
         ("topic_partitions", {}),
     ):
-        assert not reports_nothing(heartbeat_request(**said, **{name: value}))
+        assert not reports_nothing(heartbeat_request(**stated, **{name: value}))
 
 
 # ---- commits, failures and deaths ----------------------------------------------------------------------------------
 
 
-def test_nothing_is_told_before_it_is_committed(coordinator: Coordinator) -> None:
-    answers: list[HeartbeatAnswer] = []
+def test_nothing_is_reported_before_it_is_committed(coordinator: Coordinator) -> None:
+    responses: list[HeartbeatAnswer] = []
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
-    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
-    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)
-    assert not answers
+    coordinator.heartbeat(responses.append, member_id="m1", member_epoch=0, **fields)
+    coordinator.heartbeat(responses.append, member_id="m1", member_epoch=2)
+    assert not responses
     coordinator.run_once()
-    assert [answer.member_epoch for answer in answers] == [2, 2]
+    assert [response.member_epoch for response in responses] == [2, 2]
 
 
-def test_a_write_that_fails_is_told_to_everybody_who_waits(coordinator: Coordinator) -> None:
-    answers: list[HeartbeatAnswer] = []
+def test_a_write_that_fails_is_reported_to_everybody_who_waits(coordinator: Coordinator) -> None:
+    responses: list[HeartbeatAnswer] = []
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
-    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
-    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)
+    coordinator.heartbeat(responses.append, member_id="m1", member_epoch=0, **fields)
+    coordinator.heartbeat(responses.append, member_id="m1", member_epoch=2)
     coordinator.run_once(error=56)
-    assert [answer.error_code for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert [response.error_code for response in responses] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
 
 def test_a_group_is_read_back_with_new_sessions(coordinator: Coordinator) -> None:
@@ -362,7 +362,7 @@ def test_a_group_is_read_back_with_new_sessions(coordinator: Coordinator) -> Non
     assert coordinator.consumer_group.is_empty
 
 
-def test_a_rebalance_timeout_begins_anew_with_a_new_coordinator(coordinator: Coordinator) -> None:
+def test_a_rebalance_timeout_begins_again_with_a_new_coordinator(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", rebalance_timeout_ms=10_000)
     coordinator.join("m2", "a")
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
@@ -379,8 +379,8 @@ def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinato
     coordinator.replace()
     kept = coordinator.consumer_group.members["m1"].assigned
     assert coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=kept).member_epoch == 2
-    told = coordinator.ask(member_id="m1", member_epoch=2)
-    assert (told.member_epoch, told.assignment) == (3, kept), "the next one counts, and gets everything"
+    reported = coordinator.ask(member_id="m1", member_epoch=2)
+    assert (reported.member_epoch, reported.assignment) == (3, kept), "the next one counts, and gets everything"
     assert coordinator.ask(member_id="m1", member_epoch=3).assignment is None
 
 
@@ -397,8 +397,8 @@ def test_a_pattern_that_takes_long_is_followed_when_it_has_been_resolved() -> No
     assert (joined.error_code, joined.member_epoch, joined.assignment) == (0, 2, {})
     assert coordinator.ask(member_id="m1", member_epoch=2).assignment is None
     coordinator.patterns = TopicPatterns(topics, None, coordinator.clock.monotonic_ns)
-    told = coordinator.ask(member_id="m1", member_epoch=2)
-    assert (told.member_epoch, told.assignment) == (3, {A: ALL})
+    reported = coordinator.ask(member_id="m1", member_epoch=2)
+    assert (reported.member_epoch, reported.assignment) == (3, {A: ALL})
     written = len(coordinator.committed)
     assert coordinator.ask(member_id="m1", member_epoch=3).assignment is None
     assert len(coordinator.committed) == written

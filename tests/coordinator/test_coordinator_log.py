@@ -12,19 +12,19 @@ from rotunda.broker.protocol.record_writer import NumberedValue, RepeatedRecords
 from rotunda.broker.protocol.records import read_header
 from tests.support.feeds import random_seed
 
-Answer = Callable[[int, int, int], None]
+Response = Callable[[int, int, int], None]
 
 
 class Appends:
     """The batches staged by a log; the test completes them."""
 
     def __init__(self) -> None:
-        self.staged: list[tuple[memoryview, Answer]] = []
+        self.staged: list[tuple[memoryview, Response]] = []
         #: Errors with which the next batches are rejected immediately.
         self.rejections: list[int] = []
         self.log = CoordinatorLog("__consumer_offsets", 3, self.append, lambda: 1_000)
 
-    def append(self, batch: memoryview, answer: Answer) -> None:
+    def append(self, batch: memoryview, answer: Response) -> None:
         if self.rejections:
             answer(self.rejections.pop(), -1, -1)
         else:
@@ -40,17 +40,17 @@ class Appends:
 
 
 def test_calls_of_one_turn_share_a_batch_and_are_told_at_its_commit() -> None:
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     appends = Appends()
     assert not appends.log.flush()
-    appends.log.append([(b"a", b"1"), (b"b", None)], lambda error: told.append(("first", error)))
-    appends.log.append([(b"c", b"2")], lambda error: told.append(("second", error)))
+    appends.log.append([(b"a", b"1"), (b"b", None)], lambda error: reported.append(("first", error)))
+    appends.log.append([(b"c", b"2")], lambda error: reported.append(("second", error)))
     assert appends.log.flush()
     assert appends.keys() == [[b"a", b"b", b"c"]]
     assert [record.value for record in iterate_records(appends.staged[0][0])] == [b"1", None, b"2"]
-    assert not told
+    assert not reported
     appends.answer()
-    assert told == [("first", 0), ("second", 0)]
+    assert reported == [("first", 0), ("second", 0)]
     assert not appends.log.flush()
 
 
@@ -92,7 +92,7 @@ def repeated(key: bytes, rest: int = 0) -> RepeatedRecords:
     return RepeatedRecords([(key, NumberedValue(b"", bytes(rest), b""))])
 
 
-def test_everybody_is_told_once_and_only_when_it_is_so() -> None:
+def test_each_callback_runs_once_with_the_true_result() -> None:
     """Random sequences of patient and urgent calls, failures, append results, and the closing of the partition."""
     seed = random_seed()
     print(f"seed {seed}")
@@ -197,36 +197,36 @@ class Course:
         assert not self.log.flush()
 
 
-def test_a_fault_of_one_who_is_told_costs_no_other_the_news(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[int] = []
+def test_a_fault_in_one_callback_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    reported: list[int] = []
 
     def fault(error: int) -> None:
         raise ZeroDivisionError(f"ours {error}")
 
     appends = Appends()
-    for done in (told.append, fault, told.append):
+    for done in (reported.append, fault, reported.append):
         appends.log.append([(b"a", b"1")], done)
-    appends.log.append([(b"b", b"1")], told.append, (77, 3))
+    appends.log.append([(b"b", b"1")], reported.append, (77, 3))
     appends.log.flush()
     appends.answer()
-    assert told == [0, 0, 0]
+    assert reported == [0, 0, 0]
     assert "ours 0" in caplog.text
 
 
 def test_a_fault_at_one_batch_fails_the_log_and_leaves_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
     """Memory is ahead of the log: it must be reloaded, as after a failed write."""
-    told: list[int] = []
+    reported: list[int] = []
     failures: list[bool] = []
 
-    def fault(batch: memoryview, answer: Answer) -> None:
+    def fault(batch: memoryview, answer: Response) -> None:
         raise ZeroDivisionError(f"ours {batch} {answer}")
 
     log = CoordinatorLog("__consumer_offsets", 3, fault, lambda: 1_000)
     log.on_failure = lambda: failures.append(True)
     for producer in ((-1, -1), (77, 3)):
-        log.append([(b"a", b"1")], told.append, producer)
+        log.append([(b"a", b"1")], reported.append, producer)
     log.flush()
-    assert told == [15, 15]
+    assert reported == [15, 15]
     assert log.has_failed
     assert failures
     assert "ours" in caplog.text

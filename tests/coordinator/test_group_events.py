@@ -6,10 +6,10 @@ from rotunda.broker.coordinator.group_events import GroupEvent
 from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics
 from tests.support.groups.members import REBALANCE_MS, SESSION_MS, join, leave, stable_group, sync
 
-Told = tuple[str, int, int, int | None]
+Reported = tuple[str, int, int, int | None]
 
 
-def told(events: list[GroupEvent]) -> list[Told]:
+def reported(events: list[GroupEvent]) -> list[Reported]:
     """Return the published events: (event, generation, members, duration in ms)."""
     return [(event.event, event.generation, event.members, event.duration_ms) for event in events]
 
@@ -25,7 +25,7 @@ def test_a_classic_rebalance_from_its_cause_to_its_end() -> None:
     sync(coordinator, leader, {leader: b"L"})
     sync(coordinator, follower)
     coordinator.run_once()
-    assert told(coordinator.told) == [("rebalance", 1, 2, None), ("stable", 2, 2, 1000)]
+    assert reported(coordinator.told) == [("rebalance", 1, 2, None), ("stable", 2, 2, 1000)]
     rebalance, stable = coordinator.told
     assert (rebalance.kind, rebalance.group_id) == ("classic", coordinator.group.group_id)
     assert rebalance.reason.startswith("Leader re-joining")
@@ -45,7 +45,7 @@ def test_a_rebalance_that_another_interrupts_counts_from_the_first() -> None:
     join(coordinator, leader)
     sync(coordinator, leader, {leader: b"L"})
     coordinator.run_once()
-    assert told(coordinator.told) == [
+    assert reported(coordinator.told) == [
         ("rebalance", 1, 2, None), ("leave", 2, 1, None), ("rebalance", 2, 1, None), ("stable", 3, 1, 1000),
     ]  # fmt: skip
 
@@ -56,7 +56,7 @@ def test_a_classic_group_that_everybody_leaves_is_empty() -> None:
     coordinator.told.clear()
     coordinator.advance_ms(SESSION_MS)
     coordinator.advance_ms(REBALANCE_MS)
-    events = told(coordinator.told)
+    events = reported(coordinator.told)
     assert [event for event, *_ in events].count("expire") == len(members)
     assert (events[-1][0], events[-1][2]) == ("empty", 0)
     assert events[-1][3] is not None
@@ -75,7 +75,7 @@ def test_a_consumer_group_from_epoch_to_epoch() -> None:
     coordinator = Coordinator(topics=FakeTopics({"a": 4}))
     coordinator.join("m1", "a")
     coordinator.ask(member_id="m1", member_epoch=2)
-    assert told(coordinator.told) == [("join", 2, 1, None), ("rebalance", 1, 1, None), ("stable", 2, 1, 0)]
+    assert reported(coordinator.told) == [("join", 2, 1, None), ("rebalance", 1, 1, None), ("stable", 2, 1, 0)]
     coordinator.told.clear()
     coordinator.join("m2", "a")
     coordinator.advance_ms(400)
@@ -84,13 +84,13 @@ def test_a_consumer_group_from_epoch_to_epoch() -> None:
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=given)
     coordinator.advance_ms(600)
     coordinator.ask(member_id="m2", member_epoch=3)
-    assert told(coordinator.told) == [("join", 3, 2, None), ("rebalance", 2, 2, None), ("stable", 3, 2, 1000)]
+    assert reported(coordinator.told) == [("join", 3, 2, None), ("rebalance", 2, 2, None), ("stable", 3, 2, 1000)]
     assert coordinator.told[1].reason.startswith("join of member m2")
     assert {(event.kind, event.group_id) for event in coordinator.told} == {("consumer", GROUP)}
     coordinator.told.clear()
     coordinator.ask(member_id="m1", member_epoch=-1)
     coordinator.ask(member_id="m2", member_epoch=-1)
-    assert told(coordinator.told) == [
+    assert reported(coordinator.told) == [
         ("leave", 4, 1, None), ("rebalance", 3, 1, None), ("leave", 5, 0, None), ("rebalance", 4, 0, None),
         ("empty", 5, 0, 0),
     ]  # fmt: skip

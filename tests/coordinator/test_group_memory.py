@@ -29,10 +29,10 @@ class Bench:
     def join(self, group_id: str, metadata_bytes: int, member_id: str = "") -> JoinResult:
         """Join a member; return the response."""
         protocols = (("range", bytes(metadata_bytes)),)
-        answers = join(self.coordinator, member_id, protocols, version=3, group_id=group_id)
+        responses = join(self.coordinator, member_id, protocols, version=3, group_id=group_id)
         self.coordinator.run_once()
-        [answer] = answers
-        return answer
+        [response] = responses
+        return response
 
     def commit(self, metadata: str, partition: int = 0) -> int:
         """Commit an offset; return the error."""

@@ -21,7 +21,7 @@ MANY = {f"m-{number}": b"assigned %d" % number for number in range(4 * ELEMENTS_
 
 
 @pytest.fixture(autouse=True)
-def few_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a group to three responses at first, and then one per turn."""
     monkeypatch.setattr(rebalance, "MOST_RESPONSES_AT_ONCE", AT_ONCE)
     monkeypatch.setattr(timers, "AT_ONCE_NS", 0)
@@ -34,79 +34,79 @@ def coordinator() -> Coordinator:
 
 def joining(coordinator: Coordinator) -> dict[str, list[JoinResult]]:
     """Join all members and run until the first responses are sent."""
-    answers = dict(join_twice(coordinator) for _ in range(MEMBERS))
-    while not any(answers.values()):
+    responses = dict(join_twice(coordinator) for _ in range(MEMBERS))
+    while not any(responses.values()):
         coordinator.run_once()
-    return answers
+    return responses
 
 
-def turns_until_all(coordinator: Coordinator, answers: dict[str, list[JoinResult]]) -> int:
-    turns = 0
-    while not all(answers.values()):
+def rounds_until_all(coordinator: Coordinator, responses: dict[str, list[JoinResult]]) -> int:
+    rounds = 0
+    while not all(responses.values()):
         coordinator.run_once()
-        turns += 1
-        assert turns <= 2 * MEMBERS
-    return turns
+        rounds += 1
+        assert rounds <= 2 * MEMBERS
+    return rounds
 
 
-def test_members_are_told_of_their_generation_in_several_turns(coordinator: Coordinator) -> None:
-    answers = joining(coordinator)
-    assert sum(map(len, answers.values())) == AT_ONCE
+def test_members_are_told_of_their_generation_in_several_steps(coordinator: Coordinator) -> None:
+    responses = joining(coordinator)
+    assert sum(map(len, responses.values())) == AT_ONCE
     assert sum(member.is_new for member in coordinator.group.members.values()) == MEMBERS - AT_ONCE
-    assert turns_until_all(coordinator, answers) >= MEMBERS - AT_ONCE
-    results = {member_id: result for member_id, [result] in answers.items()}
-    assert {member_id: result.member_id for member_id, result in results.items()} == {each: each for each in answers}
+    assert rounds_until_all(coordinator, responses) >= MEMBERS - AT_ONCE
+    results = {member_id: result for member_id, [result] in responses.items()}
+    assert {member_id: result.member_id for member_id, result in results.items()} == {each: each for each in responses}
     assert {(result.error_code, result.generation) for result in results.values()} == {(NONE, 1)}
     leader = coordinator.group.leader
-    told = {member_id: [each.member_id for each in result.members] for member_id, result in results.items()}
-    assert told == {each: list(answers) if each == leader else [] for each in answers}
+    reported = {member_id: [each.member_id for each in result.members] for member_id, result in results.items()}
+    assert reported == {each: list(responses) if each == leader else [] for each in responses}
     assert not any(member.is_new for member in coordinator.group.members.values())
 
 
-def test_one_that_goes_meanwhile_is_told_and_learns_it_afterwards(coordinator: Coordinator) -> None:
-    answers = joining(coordinator)
-    gone = next(member_id for member_id, results in answers.items() if not results)
-    assert leave(coordinator, (gone, None)) == [NONE]
-    turns_until_all(coordinator, answers)
-    assert answers[gone][0].generation == 1
-    assert sync(coordinator, gone, generation=1)[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    others = [member_id for member_id in answers if member_id != gone]
+def test_a_member_that_leaves_meanwhile_is_unknown_afterwards(coordinator: Coordinator) -> None:
+    responses = joining(coordinator)
+    ended = next(member_id for member_id, results in responses.items() if not results)
+    assert leave(coordinator, (ended, None)) == [NONE]
+    rounds_until_all(coordinator, responses)
+    assert responses[ended][0].generation == 1
+    assert sync(coordinator, ended, generation=1)[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    others = [member_id for member_id in responses if member_id != ended]
     assert {heartbeat(coordinator, each, 1) for each in others} == {ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 def test_one_that_joins_again_meanwhile_has_both_responses(coordinator: Coordinator) -> None:
-    answers = joining(coordinator)
-    late = list(answers)[-1]
+    responses = joining(coordinator)
+    late = list(responses)[-1]
     again = join(coordinator, late, (("range", b"other"),))
-    turns_until_all(coordinator, answers)
+    rounds_until_all(coordinator, responses)
     assert not again
-    next_ones = {each: join(coordinator, each) for each in answers if each != late}
-    turns_until_all(coordinator, {**next_ones, late: again})
+    next_ones = {each: join(coordinator, each) for each in responses if each != late}
+    rounds_until_all(coordinator, {**next_ones, late: again})
     assert {each[0].generation for each in (*next_ones.values(), again)} == {2}
 
 
 @pytest.mark.parametrize("syncs", [False, True])
-def test_nobody_is_taken_for_dead_who_waits_for_a_response(coordinator: Coordinator, syncs: bool) -> None:
+def test_no_member_expires_while_it_waits_for_a_response(coordinator: Coordinator, syncs: bool) -> None:
     """All sessions start with the first response, after any wait."""
-    answers = joining(coordinator)
+    responses = joining(coordinator)
     if syncs:
-        turns_until_all(coordinator, answers)
-        for member_id in answers:
+        rounds_until_all(coordinator, responses)
+        for member_id in responses:
             sync(coordinator, member_id)
         coordinator.clock.advance_ms(SESSION_MS - 1)
-        sync(coordinator, coordinator.group.leader or "", {each: each.encode() for each in answers})
+        sync(coordinator, coordinator.group.leader or "", {each: each.encode() for each in responses})
         coordinator.run_once()
     deadlines = [member.deadline_ns for member in coordinator.group.members.values()]
     assert min(deadlines) >= coordinator.clock.monotonic_ns() + SESSION_MS * 1_000_000 - 1_000_000
 
 
 def test_an_assignment_is_the_one_of_its_generation(coordinator: Coordinator) -> None:
-    answers = joining(coordinator)
-    turns_until_all(coordinator, answers)
+    responses = joining(coordinator)
+    rounds_until_all(coordinator, responses)
     leader = coordinator.group.leader
     assert leader is not None
-    given = {each: sync(coordinator, each) for each in answers if each != leader}
-    given[leader] = sync(coordinator, leader, {each: each.encode() for each in answers})
+    given = {each: sync(coordinator, each) for each in responses if each != leader}
+    given[leader] = sync(coordinator, leader, {each: each.encode() for each in responses})
     coordinator.run_once()
     assert sum(map(len, given.values())) == AT_ONCE
     # Simulate an assignment of the next generation before the last response of this one.
@@ -114,7 +114,9 @@ def test_an_assignment_is_the_one_of_its_generation(coordinator: Coordinator) ->
         member.assignment = b"next"
     for _ in range(MEMBERS):
         coordinator.run_once()
-    assert {each: results[0].assignment for each, results in given.items()} == {each: each.encode() for each in answers}
+    assert {each: results[0].assignment for each, results in given.items()} == {
+        each: each.encode() for each in responses
+    }
 
 
 def test_a_group_of_many_is_read_back_in_steps_and_is_there_when_all_of_it_has_been_read(
@@ -128,11 +130,11 @@ def test_a_group_of_many_is_read_back_in_steps_and_is_there_when_all_of_it_has_b
     record = group.record(MANY)
     steps = coordinator.shard.replay(*record, -1)
     assert steps is not None
-    taken = 0
+    received = 0
     for _ in steps:
-        taken += 1
+        received += 1
         assert "many" not in coordinator.shard.groups
-    assert taken >= len(MANY) // ELEMENTS_AT_ONCE
+    assert received >= len(MANY) // ELEMENTS_AT_ONCE
     read = coordinator.shard.groups["many"]
     assert isinstance(read, ClassicGroup)
     assert list(read.members) == list(MANY)

@@ -92,7 +92,7 @@ def test_any_order_of_commits_leaves_what_was_written_last() -> None:
         assert offset_of(store) == max([*written, *ended], default=-1)
 
 
-def all_that_is_told(store: OffsetStore, groups: Sequence[str], topics: Sequence[str]) -> list[object]:
+def all_reported(store: OffsetStore, groups: Sequence[str], topics: Sequence[str]) -> list[object]:
     return [
         {group: {topic: dict(parts) for topic, parts in store.of_group(group).items()} for group in groups},
         {group: store.keys_of(group) for group in groups},
@@ -148,7 +148,7 @@ class Twins:
         choice.choices(list(steps), list(steps.values()))[0]()
 
     def compare(self, groups: Sequence[str] = GROUPS, topics: Sequence[str] = TOPICS) -> None:
-        assert all_that_is_told(self.noting, groups, topics) == all_that_is_told(self.putting, groups, topics)
+        assert all_reported(self.noting, groups, topics) == all_reported(self.putting, groups, topics)
 
 
 def is_empty(store: OffsetStore) -> bool:
@@ -156,7 +156,7 @@ def is_empty(store: OffsetStore) -> bool:
     return not any(each for each in vars(store).values() if isinstance(each, dict | list | set))
 
 
-def test_what_is_only_noted_is_as_if_it_had_been_put_and_leaves_nothing_behind() -> None:
+def test_what_is_only_noted_is_as_if_it_had_been_put_and_leaves_nothing() -> None:
     seed = random_seed()
     print(f"seed {seed}")
     choice = random.Random(seed)
@@ -206,8 +206,8 @@ def test_the_text_of_a_commit_is_limited_in_utf_16_units(text: str, error: int, 
     """Kafka compares the length of a Java string with offset.metadata.max.bytes."""
     shard = Coordinator().shard
     time = CommitTime(0, most_metadata=8)
-    answers, first = apply_commit(shard, GROUP, ("t", bytes(16), 1), [commit_part(0, 5, text)], time, [], producer_id)
-    assert [each["error_code"] for each in answers] == [first] == [error]
+    responses, first = apply_commit(shard, GROUP, ("t", bytes(16), 1), [commit_part(0, 5, text)], time, [], producer_id)
+    assert [each["error_code"] for each in responses] == [first] == [error]
 
 
 # ---- retention -------------------------------------------------------------------------------------------------------
@@ -300,18 +300,18 @@ def test_a_group_record_says_when_the_group_became_empty() -> None:
     assert coordinator.group.state_ms == since
 
 
-def test_who_waits_for_a_commit_is_told_once_when_the_partition_goes() -> None:
+def test_waiting_commits_fail_once_when_the_partition_moves() -> None:
     coordinator = Coordinator()
-    told: list[int] = []
-    coordinator.shard.append([(b"key", b"value")], told.append)
+    reported: list[int] = []
+    coordinator.shard.append([(b"key", b"value")], reported.append)
     coordinator.shard.close()
-    assert told == [16]
+    assert reported == [16]
     coordinator.run_once()
-    assert told == [16]
+    assert reported == [16]
 
 
 @pytest.mark.parametrize("with_transaction", [False, True])
-def test_groups_that_come_and_go_leave_nothing_behind(with_transaction: bool) -> None:
+def test_groups_that_come_and_go_leave_nothing(with_transaction: bool) -> None:
     store = OffsetStore()
     for number in range(1_000):
         group = f"group-{number}"

@@ -155,29 +155,29 @@ def test_an_assignment_stays_for_its_interval() -> None:
 # ---- the state of partitions ---------------------------------------------------------------------------------------
 
 
-def test_heartbeats_wait_for_an_initialization_and_a_slow_one_comes_later(coordinator: ShareCoordinator) -> None:
+def test_heartbeats_wait_for_an_initialization_and_a_slow_one_arrives_later(coordinator: ShareCoordinator) -> None:
     """S31, S32."""
     coordinator.states.is_slow = True
-    answers: list[HeartbeatAnswer] = []
-    coordinator.heartbeat(answers.append, "m1", 0, subscribed_topic_names=("b",))
-    coordinator.heartbeat(answers.append, "m2", 0, subscribed_topic_names=("b",))
+    responses: list[HeartbeatAnswer] = []
+    coordinator.heartbeat(responses.append, "m1", 0, subscribed_topic_names=("b",))
+    coordinator.heartbeat(responses.append, "m2", 0, subscribed_topic_names=("b",))
     coordinator.run_once()
-    assert (answers, len(coordinator.states.initialized)) == ([], 1)
+    assert (responses, len(coordinator.states.initialized)) == ([], 1)
     coordinator.advance_ms(1000)
-    assert [(each.member_id, each.assignment) for each in answers] == [("m1", {}), ("m2", {})]
+    assert [(each.member_id, each.assignment) for each in responses] == [("m1", {}), ("m2", {})]
     coordinator.states.answer_all()
     coordinator.run_once()
-    assert coordinator.ask("m1", answers[0].member_epoch).assignment is not None
+    assert coordinator.ask("m1", responses[0].member_epoch).assignment is not None
 
 
 def test_an_initialization_is_repeated_while_its_owner_starts(coordinator: ShareCoordinator) -> None:
     coordinator.states.errors = [int(ErrorCode.COORDINATOR_NOT_AVAILABLE), int(ErrorCode.NOT_COORDINATOR), 0]
-    answers: list[HeartbeatAnswer] = []
-    coordinator.heartbeat(answers.append, "m1", 0, subscribed_topic_names=("b",))
+    responses: list[HeartbeatAnswer] = []
+    coordinator.heartbeat(responses.append, "m1", 0, subscribed_topic_names=("b",))
     for _ in range(3):
         coordinator.run_once()
         coordinator.advance_ms(50)
-    assert [each.assignment for each in answers] == [{B: frozenset({0, 1})}]
+    assert [each.assignment for each in responses] == [{B: frozenset({0, 1})}]
     assert coordinator.states.initialized == [(B, (0, 1), -1)] * 3
 
 
@@ -264,9 +264,9 @@ def test_a_replaced_coordinator_continues_where_its_predecessor_was(seed: int) -
             epochs[member_id] = coordinator.ask(member_id, epochs[member_id]).member_epoch
         else:
             names = course.sample(["a", "b", "c", "x"], course.randrange(1, 4))
-            answer = coordinator.ask(member_id, epochs.get(member_id, 0), subscribed_topic_names=names)
-            assert answer.error_code == 0
-            epochs[member_id] = answer.member_epoch
+            response = coordinator.ask(member_id, epochs.get(member_id, 0), subscribed_topic_names=names)
+            assert response.error_code == 0
+            epochs[member_id] = response.member_epoch
         assert described(coordinator.shard) == coordinator.replayed()
     for _ in range(2):
         for member_id, epoch in epochs.items():

@@ -30,7 +30,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def taken(steps: Steps[Matches]) -> tuple[int, Matches]:
+def received(steps: Steps[Matches]) -> tuple[int, Matches]:
     """Return the number of steps and their result."""
     for number in count():
         try:
@@ -42,29 +42,29 @@ def taken(steps: Steps[Matches]) -> tuple[int, Matches]:
 
 def test_a_pattern_is_evaluated_once_whoever_waits_for_it(topics: FakeTopics, clock: FakeClock) -> None:
     patterns = TopicPatterns(topics, None, clock.monotonic_ns)
-    steps, first = taken(patterns.resolve(None, {HEAVY}))
+    steps, first = received(patterns.resolve(None, {HEAVY}))
     assert steps > TOPICS / 2
     assert first == Matches(topics.version, {HEAVY: topics.topic_names()})
     for _ in range(10):
-        assert taken(patterns.resolve(None, {HEAVY})) == (0, first)
+        assert received(patterns.resolve(None, {HEAVY})) == (0, first)
 
 
 def test_a_new_topic_is_matched_alone(topics: FakeTopics, clock: FakeClock) -> None:
     patterns = TopicPatterns(topics, None, clock.monotonic_ns)
     everything = {HEAVY, ".*new", "none"}
-    taken(patterns.resolve(None, everything))
+    received(patterns.resolve(None, everything))
     topics.make("ab-new", 1)
-    steps, matches = taken(patterns.resolve(None, everything))
+    steps, matches = received(patterns.resolve(None, everything))
     assert steps <= 2 * len(everything)
     assert matches.names == {HEAVY: topics.topic_names(), ".*new": {"ab-new"}, "none": frozenset()}
     topics.delete("ab-new")
-    steps, matches = taken(patterns.resolve(None, everything))
+    steps, matches = received(patterns.resolve(None, everything))
     assert steps <= 2 * len(everything)
     assert matches == Matches(topics.version, {HEAVY: topics.topic_names(), ".*new": frozenset(), "none": frozenset()})
 
 
 def test_heartbeats_that_wait_at_once_share_the_work(topics: FakeTopics, clock: FakeClock) -> None:
-    alone, _ = taken(TopicPatterns(topics, None, clock.monotonic_ns).resolve(None, {HEAVY}))
+    alone, _ = received(TopicPatterns(topics, None, clock.monotonic_ns).resolve(None, {HEAVY}))
     patterns = TopicPatterns(topics, None, clock.monotonic_ns)
     waiting = [patterns.resolve(None, {HEAVY}) for _ in range(5)]
     found: list[Matches] = []
@@ -82,8 +82,8 @@ def test_heartbeats_that_wait_at_once_share_the_work(topics: FakeTopics, clock: 
     assert steps <= alone + len(found)
 
 
-def test_a_heartbeat_waits_for_a_second_and_the_next_one_goes_on(topics: FakeTopics, clock: FakeClock) -> None:
-    alone, _ = taken(TopicPatterns(topics, None, clock.monotonic_ns).resolve(None, {HEAVY}))
+def test_a_heartbeat_waits_for_a_second_and_the_next_one_continues(topics: FakeTopics, clock: FakeClock) -> None:
+    alone, _ = received(TopicPatterns(topics, None, clock.monotonic_ns).resolve(None, {HEAVY}))
     patterns = TopicPatterns(topics, None, clock.monotonic_ns)
     steps = heartbeats = 0
     while True:
@@ -111,8 +111,8 @@ def test_a_result_is_of_the_version_with_which_the_wait_began(topics: FakeTopics
     next(waiting)
     before = topics.version
     topics.make("ab-new", 1)
-    assert taken(waiting)[1].version == before
-    assert taken(patterns.resolve(None, {HEAVY}))[1] == Matches(topics.version, {HEAVY: topics.topic_names()})
+    assert received(waiting)[1].version == before
+    assert received(patterns.resolve(None, {HEAVY}))[1] == Matches(topics.version, {HEAVY: topics.topic_names()})
 
 
 def test_only_topics_that_the_client_may_describe_are_matched(topics: FakeTopics, clock: FakeClock) -> None:
@@ -125,14 +125,14 @@ def test_only_topics_that_the_client_may_describe_are_matched(topics: FakeTopics
     ]
     authorizer.update(allow, [])
     patterns = TopicPatterns(topics, authorizer, clock.monotonic_ns)
-    steps, matches = taken(patterns.resolve(ALICE, {HEAVY}))
+    steps, matches = received(patterns.resolve(ALICE, {HEAVY}))
     assert matches.names == {HEAVY: frozenset(seen)}
     assert steps <= len(seen) + 2
-    steps, matches = taken(patterns.resolve(BOB, {HEAVY}))
+    steps, matches = received(patterns.resolve(BOB, {HEAVY}))
     assert (steps, matches.names) == (1, {HEAVY: frozenset()})
     authorizer.update([], allow[:1])
     topics.version += 1
-    assert taken(patterns.resolve(ALICE, {HEAVY}))[1].names == {HEAVY: frozenset(seen[1:])}
+    assert received(patterns.resolve(ALICE, {HEAVY}))[1].names == {HEAVY: frozenset(seen[1:])}
     assert not authorizer.denied
 
 
@@ -140,5 +140,5 @@ def test_a_pattern_of_an_earlier_version_that_is_too_large_matches_nothing(
     topics: FakeTopics, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     patterns = TopicPatterns(topics, None, clock.monotonic_ns)
-    assert taken(patterns.resolve(None, {"([ab]?){1000}"}))[1].names == {"([ab]?){1000}": frozenset()}
+    assert received(patterns.resolve(None, {"([ab]?){1000}"}))[1].names == {"([ab]?){1000}": frozenset()}
     assert "no longer matches any topic" in caplog.text

@@ -33,7 +33,7 @@ def test_a28_e04_what_the_most_processes_need_is_what_is_left_out_at_the_start(
 
 
 @pytest.mark.parametrize("name", ["num.network.threads", "num.io.threads"])
-def test_a28_e04_who_asks_for_more_than_there_is_memory_for_is_told(tmp_path: Path, name: str) -> None:
+def test_a28_e04_a_resize_beyond_the_memory_is_rejected(tmp_path: Path, name: str) -> None:
     """The rejected change stores nothing; smaller numbers and other settings are accepted."""
     broker = SteppedBroker(tmp_path, handlers=2, processors=2)
     try:

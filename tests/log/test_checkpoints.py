@@ -12,7 +12,7 @@ from rotunda.broker.log.offset_checkpoints import CHECKSUMS_FILE, OffsetCheckpoi
 from rotunda.broker.log.partition_metadata import read_topic_id, write_topic_id
 
 
-def test_an_offset_checkpoint_is_kafkas_file_and_comes_back(tmp_path: Path) -> None:
+def test_an_offset_checkpoint_is_kafkas_file_and_returns(tmp_path: Path) -> None:
     path = tmp_path / "recovery-point-offset-checkpoint"
     assert read_offsets(path) == {}
     offsets = {("topic.b", 10): 7, ("topic-a", 2): 2**40}
@@ -52,9 +52,9 @@ def test_a_disk_that_takes_a_part_of_a_file_leaves_the_old_one(tmp_path: Path, m
     room = [5, 0]
 
     def write(fd: int, content: bytes) -> int:
-        if not (taken := min(room.pop(0), len(content))):
+        if not (received := min(room.pop(0), len(content))):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real_write(fd, content[:taken])
+        return real_write(fd, content[:received])
 
     real_write = os.write
     monkeypatch.setattr(os, "write", write)
@@ -126,7 +126,7 @@ def test_a_new_leader_begins_an_epoch_where_the_log_ends(tmp_path: Path) -> None
     assert resume_epochs(tmp_path, [], 4, [], least_epoch=5).entries == [(1, 0), (4, 3), (5, 4)]
 
 
-def test_the_topic_id_stands_in_kafkas_file(tmp_path: Path) -> None:
+def test_the_topic_id_is_in_kafkas_file(tmp_path: Path) -> None:
     assert read_topic_id(tmp_path) is None
     topic_id = bytes(range(100, 116))
     write_topic_id(tmp_path, topic_id)

@@ -107,7 +107,7 @@ NOTICED += [("index", DAMAGES["truncated"]), ("index", DAMAGES["garbage"]), ("in
 
 
 @pytest.mark.parametrize(("suffix", "damage"), NOTICED)
-def test_a_damaged_index_of_a_durable_segment_is_built_anew_with_a_warning(
+def test_a_damaged_index_of_a_durable_segment_is_built_again_with_a_warning(
     tmp_path: Path, suffix: str, damage: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     manager, _ = open_and_fill(tmp_path)

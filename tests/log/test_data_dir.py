@@ -120,7 +120,7 @@ def test_the_clean_shutdown_mark_holds_for_one_start(tmp_path: Path) -> None:
     "content",
     [b"", b"\xff\xfe\x00", b"cluster.id=abc\n", b"node.id=3\nversion=1\n", b"node.id=3\ncluster.id=a b\n", None],
 )
-def test_a_file_that_cannot_be_used_is_set_aside_and_made_anew(
+def test_a_file_that_cannot_be_used_is_set_aside_and_made_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None
 ) -> None:
     path = tmp_path / "meta.properties"

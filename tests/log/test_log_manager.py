@@ -188,7 +188,7 @@ def test_a_directory_of_another_topic_is_rejected_and_says_what_to_do(tmp_path: 
 @pytest.mark.parametrize(
     "content", [b"", b"\xff\x00garbage", b"version: 0\n", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", None]
 )
-def test_a_topic_id_that_cannot_be_read_is_written_anew(
+def test_a_topic_id_that_cannot_be_read_is_written_again(
     tmp_path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture, content: bytes | None
 ) -> None:
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)

@@ -74,7 +74,7 @@ def remove_contents(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("remove", [remove_log_files, shutil.rmtree, remove_contents])
-def test_a_partition_without_its_log_goes_on_at_its_end(
+def test_a_partition_without_its_log_continues_at_its_end(
     tmp_path: Path, remove: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(tmp_path)
@@ -187,7 +187,7 @@ SWAPPED = ((".log.swap", ".log.cleaned"), (".log.swap", ".index.cleaned"), (".lo
 
 @pytest.mark.parametrize(("swap", "cleaned"), SWAPPED)
 @pytest.mark.parametrize("cleaned_number", [0, 1])
-def test_a_swap_beside_a_cleaned_file_is_dropped(tmp_path: Path, swap: str, cleaned: str, cleaned_number: int) -> None:
+def test_a_swap_next_to_a_cleaned_file_is_dropped(tmp_path: Path, swap: str, cleaned: str, cleaned_number: int) -> None:
     """As in Kafka: its base offset is that of the cleaned file, or larger."""
     paths = fill(tmp_path)
     content = log_bytes(tmp_path / "t-0")

@@ -28,7 +28,7 @@ def read_again(state: ProducerState) -> ProducerState:
     return ProducerState(decode(b"".join(encode(state))))
 
 
-def take(state: ProducerState, offset: int, step: Step) -> object:
+def receive(state: ProducerState, offset: int, step: Step) -> object:
     """Run a step and return its result. Times rise with offsets, and a marker has the time of the previous batch."""
     kind, producer_id, epoch, number = step
     if kind == "marker":
@@ -62,16 +62,16 @@ steps = st.tuples(
 
 @given(st.lists(st.tuples(steps, st.booleans()), max_size=60), st.sampled_from([3, 50]))
 def test_a_state_that_is_read_again_and_again_is_like_one_that_never_was(
-    taken: list[tuple[Step, bool]], most: int
+    received: list[tuple[Step, bool]], most: int
 ) -> None:
     """In verdicts, duplicates, transactions, expirations, and in the bytes on disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(producer_state, "MOST_PRODUCERS", most)
         whole, again = ProducerState(), ProducerState()
-        for offset, (step, is_read) in enumerate(taken):
+        for offset, (step, is_read) in enumerate(received):
             if is_read:
                 again = read_again(again)
-            assert take(again, offset, step) == take(whole, offset, step)
+            assert receive(again, offset, step) == receive(whole, offset, step)
             assert encode(again) == encode(whole)
             assert list(again.open_transactions.items()) == list(whole.open_transactions.items())
         assert list(again) == list(whole)

@@ -121,7 +121,7 @@ def idempotent(sequence: int, count: int = 1, epoch: int = 0, producer_id: int =
     return batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_a_retry_is_answered_with_the_first_offset(model: ModelLog) -> None:
+def test_a_retry_gets_a_response_with_the_first_offset(model: ModelLog) -> None:
     model.append([idempotent(0, 2), idempotent(2, 3)])
     assert model.append([idempotent(0, 2), idempotent(2, 3)]) == [(46, 0, -1), (46, 2, -1)]
     assert model.append([idempotent(6)]) == [(45, -1, -1)]
@@ -412,9 +412,9 @@ def test_deleted_records_go_with_whole_segments(tmp_path: Path) -> None:
     assert log.delete_records_before(3) == second
     assert log.size_bytes == len(log_bytes(model.directory))
     for offset in (41, -2):
-        with pytest.raises(ApiError) as refused:
+        with pytest.raises(ApiError) as rejected:
             log.delete_records_before(offset)
-        assert refused.value.code == 1
+        assert rejected.value.code == 1
     assert log.delete_records_before(-1) == 40
     assert len(log.segments()) == 1
     model.published = published_end(log)

@@ -120,7 +120,7 @@ def test_what_can_be_rebuilt_is_rebuilt(tmp_path: Path, suffix: str, damage: str
     model.check()
 
 
-def test_an_index_that_is_missing_below_the_recovery_point_comes_back(tmp_path: Path) -> None:
+def test_an_index_that_is_missing_below_the_recovery_point_returns(tmp_path: Path) -> None:
     model = filled(tmp_path / "t", SMALL, 50)
     for path in model.directory.glob("*.index"):
         path.unlink()
@@ -176,7 +176,7 @@ def test_epochs_that_the_file_lost_are_read_from_the_batches(tmp_path: Path) -> 
     assert (model.directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 5\n2 6\n"
 
 
-def test_a_start_beyond_the_end_begins_anew(tmp_path: Path) -> None:
+def test_a_start_beyond_the_end_begins_again(tmp_path: Path) -> None:
     """Deleted records must not reappear after the loss of the later files."""
     model = filled(tmp_path / "t", SMALL, 50)
     log = PartitionLog.open(model.directory, NAME, SMALL, model.clock, Checkpointed(0, log_start_offset=70))

@@ -153,7 +153,7 @@ def test_markers_are_read_wherever_what_is_read_at_a_time_ends(tmp_path: Path, s
         assert [header for header, _ in found] == [header for _, header in scan_headers(fd, 0, len(data))]
     finally:
         os.close(fd)
-    assert [said for _, said in found] == [None, *[EndTransactionMarker(commit=False, coordinator_epoch=3)] * 2]
+    assert [stated for _, stated in found] == [None, *[EndTransactionMarker(commit=False, coordinator_epoch=3)] * 2]
 
 
 def test_a_start_that_walks_much_takes_the_snapshot_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

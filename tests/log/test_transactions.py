@@ -317,7 +317,7 @@ def test_a_machine_that_lost_its_power(tmp_path: Path) -> None:
         lambda _: b"",
     ],
 )
-def test_a_durable_index_that_makes_no_sense_is_made_anew(
+def test_a_durable_index_that_makes_no_sense_is_made_again(
     tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = open_log(tmp_path / "t")

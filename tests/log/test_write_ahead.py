@@ -98,11 +98,11 @@ def test_a_large_batch_is_written_in_pieces_and_then_its_header(
 def test_what_is_staged_behind_it_is_written_too(written: Written) -> None:
     list(written.steps)
     written.stage()
-    behind = batch(1)
-    assert stage(written.log, behind) == (0, 5, -1)
+    following = batch(1)
+    assert stage(written.log, following) == (0, 5, -1)
     base_offset = unpack_header(written.data)[0]
     written.log.commit()
-    for data, offset in ((written.data, base_offset), (behind, 5)):
+    for data, offset in ((written.data, base_offset), (following, 5)):
         written.model.acknowledged.append(stored(data, offset, written.log.leader_epoch))
     written.model.check()
 
@@ -144,7 +144,7 @@ def test_what_this_process_stages_first_stands_first(written: Written) -> None:
     written.commit()
 
 
-def test_one_that_comes_first_each_time_does_not_keep_it_for_ever(written: Written) -> None:
+def test_one_that_is_first_each_time_does_not_keep_it_for_ever(written: Written) -> None:
     offset = 3
     for _ in written.steps:
         own = batch(1)

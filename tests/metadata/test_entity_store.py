@@ -24,7 +24,7 @@ from rotunda.broker.metadata.storage.store import MetadataStore
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 
-def test_all_is_told_once_and_then_what_changes(tmp_path: Path) -> None:
+def test_all_is_reported_once_and_then_what_changes(tmp_path: Path) -> None:
     path = metadata_path(tmp_path)
     store, reader = MetadataStore.open(path), MetadataReader(path)
     with store.transaction() as transaction:
@@ -55,7 +55,9 @@ def test_all_is_told_once_and_then_what_changes(tmp_path: Path) -> None:
     store.close()
 
 
-def test_who_is_far_behind_is_told_all_of_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_missed_many_changes_gets_all_entities_of_a_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in (entity_store, metadata_reader):
         monkeypatch.setattr(module, "RECORDED_CHANGES", 3)
     path = metadata_path(tmp_path)
@@ -172,9 +174,9 @@ def test_entities_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.Monk
 
     for number in range(4):
         set_group(f"g{number}", "v" * 1000)
-    with pytest.raises(ApiError, match="delete some first") as refused:
+    with pytest.raises(ApiError, match="delete some first") as rejected:
         set_group("g4", "v" * 1000)
-    assert refused.value.code == ErrorCode.POLICY_VIOLATION
+    assert rejected.value.code == ErrorCode.POLICY_VIOLATION
     set_group("g0", "v" * 900)
     set_group("g1", "")
     set_group("g4", "v" * 1000)
@@ -217,8 +219,8 @@ def test_several_are_replaced_with_one_change_and_one_that_is_rejected_is_undone
     store = MetadataStore.open(path, ephemeral=True)
     with store.together():
         for name in ("a", "b", "c", "d"):
-            refused = pytest.raises(ApiError) if name == "d" else nullcontext()
-            with refused, store.transaction() as transaction:
+            rejected = pytest.raises(ApiError) if name == "d" else nullcontext()
+            with rejected, store.transaction() as transaction:
                 transaction.set_entity(EntityKind.GROUP, name, {"key": "value"})
     assert store.change == 1
     delta = MetadataReader(path).read(0)

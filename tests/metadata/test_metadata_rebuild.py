@@ -79,11 +79,11 @@ def test_a_sound_file_and_a_new_directory_are_left_alone(data_dir: Path, tmp_pat
 def test_a_lost_or_damaged_file_is_rejected_and_made_again_on_request(data_dir: Path, damage: str) -> None:
     path = metadata_path(data_dir)
     DAMAGES[damage](path)
-    with pytest.raises(BootFailed) as refused:
+    with pytest.raises(BootFailed) as rejected:
         check_or_rebuild(config_of(data_dir), NOW_MS)
-    assert str(path) in refused.value.reason
-    assert "metadata.rebuild=true" in refused.value.reason
-    assert "orders-0" in refused.value.reason
+    assert str(path) in rejected.value.reason
+    assert "metadata.rebuild=true" in rejected.value.reason
+    assert "orders-0" in rejected.value.reason
     check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
     delta = MetadataReader(path).read(0)
     assert delta is not None
@@ -146,7 +146,7 @@ def test_directories_that_kafka_keeps_for_itself_become_no_topics(
     assert all((data_dir / name / "00000000000000000000.log").exists() for name in KAFKA_DIRECTORIES)
 
 
-def test_a_new_file_beside_the_log_of_kafkas_controllers_is_no_loss(tmp_path: Path) -> None:
+def test_a_new_file_next_to_the_log_of_kafkas_controllers_is_no_loss(tmp_path: Path) -> None:
     (tmp_path / "__cluster_metadata-0").mkdir()
     (tmp_path / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(b"records")
     check_or_rebuild(config_of(tmp_path), NOW_MS)
@@ -159,9 +159,9 @@ def test_a_file_of_a_newer_version_is_not_taken_for_damage(data_dir: Path) -> No
         connection.execute("DROP TABLE partitions")
     connection.close()
     check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
-    with pytest.raises(BootFailed) as refused:
+    with pytest.raises(BootFailed) as rejected:
         MetadataStore.open(path)
-    assert refused.value.exit_code == 5
+    assert rejected.value.exit_code == 5
 
 
 def test_a_file_that_cannot_be_read_now_is_not_taken_for_damage(
@@ -174,10 +174,10 @@ def test_a_file_that_cannot_be_read_now_is_not_taken_for_damage(
         raise error
 
     monkeypatch.setattr(sqlite3, "connect", fail)
-    with pytest.raises(BootFailed) as refused:
+    with pytest.raises(BootFailed) as rejected:
         check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
-    assert "damaged" not in refused.value.reason
-    assert "disk is full" in refused.value.reason
+    assert "damaged" not in rejected.value.reason
+    assert "disk is full" in rejected.value.reason
     assert not list(data_dir.glob("*damaged*"))
 
 
@@ -203,9 +203,9 @@ def test_a_write_ahead_log_that_is_lost_or_damaged_leaves_no_broker_without_topi
     store.close()
     damage_wal(metadata_path(crashed), suffix, content)
     if suffix == "-wal":
-        with pytest.raises(BootFailed) as refused:
+        with pytest.raises(BootFailed) as rejected:
             check_or_rebuild(config_of(crashed), NOW_MS)
-        assert str(metadata_path(crashed)) in refused.value.reason
+        assert str(metadata_path(crashed)) in rejected.value.reason
         check_or_rebuild(config_of(crashed, **{"metadata.rebuild": "true"}), NOW_MS)
     check_or_rebuild(config_of(crashed), NOW_MS)
     delta = MetadataReader(metadata_path(crashed)).read(0)

@@ -78,7 +78,7 @@ def test_what_is_committed_survives_a_reopening(path: Path) -> None:
     assert delta.version == 2
 
 
-def test_a_reader_is_told_only_what_changed(path: Path) -> None:
+def test_a_reader_gets_only_the_changes(path: Path) -> None:
     store, reader = MetadataStore.open(path), MetadataReader(path)
     assert reader.read(0) is None
     insert(store, "first", [0])
@@ -97,7 +97,7 @@ def test_a_reader_is_told_only_what_changed(path: Path) -> None:
     store.close()
 
 
-def test_a_reader_that_missed_a_dropped_tombstone_is_told_everything(path: Path) -> None:
+def test_a_reader_that_missed_a_dropped_tombstone_gets_everything(path: Path) -> None:
     store, reader = MetadataStore.open(path), MetadataReader(path)
     insert(store, "kept", [0])
     gone_id = insert(store, "gone", [1])
@@ -214,9 +214,9 @@ def test_a_full_disk_is_a_response_and_changes_nothing(path: Path) -> None:
     store = MetadataStore.open(path)
     insert(store, "before", [0])
     store._connection.execute("PRAGMA max_page_count = 1")
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         insert(store, "filler" * 10_000, [1])
-    assert refused.value.code == KAFKA_STORAGE_ERROR
+    assert rejected.value.code == KAFKA_STORAGE_ERROR
     store._connection.execute("PRAGMA max_page_count = 1000000")
     change = store.change
     insert(store, "after", [20_000])
@@ -240,9 +240,9 @@ def test_a_file_from_a_newer_version_is_rejected_with_its_own_exit_code(path: Pa
     connection.execute("UPDATE state SET value = ? WHERE name = 'format'", (FORMAT + 1,))
     connection.commit()
     connection.close()
-    with pytest.raises(BootFailed) as refused:
+    with pytest.raises(BootFailed) as rejected:
         MetadataStore.open(path)
-    assert refused.value.exit_code == 5
+    assert rejected.value.exit_code == 5
 
 
 def test_a_damaged_file_is_rejected_with_its_name(path: Path) -> None:

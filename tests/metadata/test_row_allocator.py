@@ -47,10 +47,10 @@ def test_a_row_is_free_again_only_when_its_owner_closed_it() -> None:
     table.set_state(0, STATE_OPEN)
     rows.retire([0, 1], 1)
     assert free_what_is_let_go(rows) == []
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         rows.allocate(1)
-    assert refused.value.code == INVALID_PARTITIONS
-    assert "max.partitions is 2" in str(refused.value.message)
+    assert rejected.value.code == INVALID_PARTITIONS
+    assert "max.partitions is 2" in str(rejected.value.message)
     table.set_state(0, STATE_CLOSED)
     assert free_what_is_let_go(rows) == [0]
     assert rows.allocate(1) == [0]
@@ -128,10 +128,10 @@ def test_no_row_is_ever_held_twice() -> None:
             for row in allocated:
                 table.set_state(row, STATE_OPEN)
         elif step == 1 and held:
-            gone = chance.sample(sorted(held), chance.randint(1, len(held)))
-            held.difference_update(gone)
-            closing.update(gone)
-            rows.retire(gone, 1)
+            ended = chance.sample(sorted(held), chance.randint(1, len(held)))
+            held.difference_update(ended)
+            closing.update(ended)
+            rows.retire(ended, 1)
         elif step == 2 and closing:
             row = chance.choice(sorted(closing))
             table.set_state(row, STATE_CLOSED)

@@ -42,7 +42,7 @@ def test_connections_go_round_robin_with_their_options(bench: AcceptorBench) -> 
     assert bench.metric("connections_accepted", 0) == 4
 
 
-def test_a_processor_that_stands_still_gets_no_connection(bench: AcceptorBench) -> None:
+def test_a_processor_that_is_blocked_gets_no_connection(bench: AcceptorBench) -> None:
     """New connections wait while no processor is running."""
     bench.silent = {0}
     bench.connect(count=4)
@@ -103,7 +103,7 @@ def test_a_full_processor_is_passed_over(bench: AcceptorBench) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_without_descriptors_the_listener_rests_and_comes_back(
+def test_without_descriptors_the_listener_rests_and_returns(
     bench: AcceptorBench, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
     """`A24`: 100 ms doubling to 1 s, and one line of the log."""
@@ -142,7 +142,7 @@ def test_a05_a_busy_listener_leaves_each_turn_to_the_others(bench: AcceptorBench
 
 
 @pytest.mark.parametrize("number", [errno.EPROTO, errno.EPERM, errno.ECONNABORTED, errno.ENETDOWN])
-def test_a05_a_failure_to_accept_is_logged_and_the_loop_goes_on_at_once(
+def test_a05_a_failure_to_accept_is_logged_and_the_loop_continues_at_once(
     bench: AcceptorBench, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
     """Only exhaustion pauses the listener; the log has one line for a run of failures."""
@@ -243,9 +243,9 @@ def test_a_replaced_acceptor_waits_a_second_for_a_processor_that_is_silent(bench
 
 def test_a28_a_processor_that_goes_gets_nothing_more_and_is_uncounted_when_it_has_gone(bench: AcceptorBench) -> None:
     """`A29`: including its queued connections. The new number is confirmed once, after the last connection for it."""
-    count, gone, confirmed = [2], set[int](), list[int]()
+    count, ended, confirmed = [2], set[int](), list[int]()
     successor = AcceptorBench(generation=2, pairs=bench.pairs)
-    in_use = ProcessorsInUse(lambda: count[0], gone.__contains__, confirmed.append)
+    in_use = ProcessorsInUse(lambda: count[0], ended.__contains__, confirmed.append)
     successor.acceptor.start(successor.wake, take_stock=False, in_use=in_use)
     successor.connect(count=6)
     run_until(successor, lambda: successor.acceptor.quotas.total == 6)
@@ -259,10 +259,10 @@ def test_a28_a_processor_that_goes_gets_nothing_more_and_is_uncounted_when_it_ha
     successor.connect(count=2)
     run_until(successor, lambda: successor.acceptor.quotas.total == 12)
     assert not successor.take(1)
-    gone.add(1)
+    ended.add(1)
     run_until(successor, lambda: successor.acceptor.quotas.total == 9 - late)
     count[0] = 2
-    gone.clear()
+    ended.clear()
     os.write(successor._wake_writer, b"!")
     successor.acceptor.step()
     successor.connect(count=2)

@@ -194,13 +194,13 @@ def test_a17_a18_the_excess_is_ordered_once_from_all_processors_together() -> No
     with accepting(ConnectionLimits()) as bench:
         bench.connect(count=9)
         run_until(bench, lambda: bench.acceptor.quotas.total == 9)
-        taken = [bench.take(0), bench.take(1)]
+        received = [bench.take(0), bench.take(1)]
         bench.acceptor.set_limits(ConnectionLimits(total=6))
         for _ in range(3):
             bench.acceptor.step()
         found = [orders(receiver) for receiver in bench.receivers]
         assert [order and order.left for order in found] == [3, 3]
-        for receiver, mine in zip(bench.receivers, taken, strict=True):
+        for receiver, mine in zip(bench.receivers, received, strict=True):
             for new in mine[3:]:
                 receiver.report_closed(new.serial)
             receiver.obeyed()

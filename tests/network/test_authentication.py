@@ -26,7 +26,7 @@ BENCH_OPTIONS: dict[str, object] = {
 }
 
 
-def answer(client: Client, key: ApiKey, version: int) -> Any:
+def response(client: Client, key: ApiKey, version: int) -> Any:
     (size,) = struct.unpack(">i", client.receive(4))
     body = client.receive(size)
     return codec.decode_response(key, version, memoryview(body), 0, size)
@@ -34,7 +34,7 @@ def answer(client: Client, key: ApiKey, version: int) -> Any:
 
 def ask(client: Client, key: ApiKey, version: int, **fields: Any) -> Any:
     client.send(codec.encode_request(key, version, 1, "me", fields))
-    return answer(client, key, version)
+    return response(client, key, version)
 
 
 def log_in(client: Client, token: str = "\0alice\0secret") -> None:  # noqa: S107 - a planted one
@@ -59,7 +59,7 @@ def test_b23_the_response_and_the_end_wait_and_what_comes_meanwhile_is_ignored(b
     client.read()
     assert not client.received
     bench.clock.advance_ms(1)
-    failed = answer(client, ApiKey.SASL_AUTHENTICATE, 1)
+    failed = response(client, ApiKey.SASL_AUTHENTICATE, 1)
     assert int(failed.error_code) == 58
     bench.wait_closed(client)
     assert bench.published_value("authentications_failed") == 1
@@ -73,7 +73,7 @@ def test_b23_little_is_logged_of_a_long_name(bench: ProcessorBench, caplog: pyte
     client.send(codec.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": token}))
     nothing_sent_on(bench)
     bench.clock.advance_ms(500)
-    assert int(answer(client, ApiKey.SASL_AUTHENTICATE, 1).error_code) == 58
+    assert int(response(client, ApiKey.SASL_AUTHENTICATE, 1).error_code) == 58
     [line] = [each.getMessage() for each in caplog.records if " failed: " in each.getMessage()]
     assert "as 'alice' failed: the client asks to be xxx" in line
     assert len(line) < 500
@@ -110,8 +110,8 @@ def test_h06_requests_travel_with_the_user_and_only_then(bench: ProcessorBench) 
     client.read()
     assert not client.received, "the answer to ApiVersions comes first"
     bench.targets[0].answer(versions, codec.encode_response(ApiKey.API_VERSIONS, 0, 1, {}))
-    assert int(answer(client, ApiKey.API_VERSIONS, 0).error_code) == 0
-    assert int(answer(client, ApiKey.SASL_HANDSHAKE, 1).error_code) == 0
+    assert int(response(client, ApiKey.API_VERSIONS, 0).error_code) == 0
+    assert int(response(client, ApiKey.SASL_HANDSHAKE, 1).error_code) == 0
     assert int(ask(client, ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=b"\0alice\0secret").error_code) == 0
     client.send(request_frame(METADATA, 4, 3))
     [request] = bench.requests(1)
@@ -155,7 +155,7 @@ def test_b25_a_session_is_begun_again_behind_the_responses_to_what_was_asked_bef
     assert not client.received
     bench.targets[0].answer(request, b"first")
     assert client.receive(5) == b"first"
-    assert int(answer(client, ApiKey.SASL_HANDSHAKE, 1).error_code) == 0
+    assert int(response(client, ApiKey.SASL_HANDSHAKE, 1).error_code) == 0
     assert int(ask(client, ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=b"\0alice\0secret").error_code) == 0
     bench.clock.advance_ms(59_000)
     client.send(request_frame(METADATA, 4, 10))

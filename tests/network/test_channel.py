@@ -29,7 +29,7 @@ def pair() -> Iterator[tuple[Channel, socket.socket]]:
     client.close()
 
 
-def take(client: socket.socket, most: int = 1 << 20) -> bytes:
+def receive(client: socket.socket, most: int = 1 << 20) -> bytes:
     try:
         return client.recv(most)
     except BlockingIOError:
@@ -41,9 +41,9 @@ def drain(channel: Channel, client: socket.socket, generator: random.Random) -> 
     received = bytearray()
     done = not channel.unsent
     while not done:
-        received += take(client, generator.randint(1, 20_000))
+        received += receive(client, generator.randint(1, 20_000))
         done = channel.flush()
-    while data := take(client):
+    while data := receive(client):
         received += data
     return bytes(received)
 
@@ -74,7 +74,7 @@ def test_records_leave_in_one_segment_with_what_stands_around_them(segment: tupl
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
-def test_b09_a_partial_write_goes_on_and_does_not_need_the_ring(
+def test_b09_a_partial_write_continues_and_does_not_need_the_ring(
     pair: tuple[Channel, socket.socket], pieces: int
 ) -> None:
     """Unwritten bytes are copied: the ring's memory may be reused immediately."""
@@ -114,7 +114,7 @@ def test_files_and_bytes_leave_in_their_order(pair: tuple[Channel, socket.socket
     channel.out += pieces
     assert not channel.send_out()
     expected = b"head" + content[100:150_100] + b"middle" + content[7:8] + b"end"
-    assert channel.out_bytes + len(take(client, 0)) <= len(expected)
+    assert channel.out_bytes + len(receive(client, 0)) <= len(expected)
     assert drain(channel, client, random.Random(seed)) == expected, f"seed {seed}"
     assert channel.out_bytes == 0
 
@@ -131,7 +131,7 @@ def test_a_file_that_ends_before_its_range_does_ends_the_connection(
         channel.flush()
 
 
-def test_writing_to_a_client_that_has_gone_raises(pair: tuple[Channel, socket.socket]) -> None:
+def test_writing_to_a_client_that_has_left_raises(pair: tuple[Channel, socket.socket]) -> None:
     channel, client = pair
     client.close()
     channel.out.append(memoryview(b"answer"))

@@ -19,7 +19,7 @@ METADATA = int(ApiKey.METADATA)
 Stamps = tuple[int, int, int, int, int, int]
 
 
-def answered(stamps: Stamps) -> Completion:
+def responded(stamps: Stamps) -> Completion:
     """Return a processor's record of a response with these stamps."""
     api_key, received, dequeued, local, complete, taken = stamps
     names = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "api_key")
@@ -41,7 +41,7 @@ def flushed(page: memoryview, rows: list[Stamps], end_ns: int) -> MetricsReading
     with socket.socket() as sock:
         channel = Channel(sock, 1, 1, 0, "peer")
         clients.connected(channel)
-        channel.completions = [answered(row) for row in rows]
+        channel.completions = [responded(row) for row in rows]
         finished.add(channel, end_ns)
     finished.flush(MetricsWriter(page))
     assert len(finished) == 0

@@ -35,8 +35,8 @@ def test_b18_the_counter_starts_again_at_0_and_ids_in_use_at_once_differ() -> No
 
 
 def test_ids_that_are_taken_are_passed_over_but_not_for_ever() -> None:
-    taken = {connection_id.make(1, 2, counter) for counter in (0, 1, 3)}
-    new_id = connection_id.id_allocator(1, 2, taken.__contains__)
+    received = {connection_id.make(1, 2, counter) for counter in (0, 1, 3)}
+    new_id = connection_id.id_allocator(1, 2, received.__contains__)
     assert [connection_id.counter_of(new_id()) for _ in range(3)] == [2, 4, 5]
     new_id = connection_id.id_allocator(1, 2, lambda _: True)
     assert [connection_id.counter_of(new_id()) for _ in range(2)] == [

@@ -98,15 +98,15 @@ def test_an_address_has_one_text(text: str, address: str) -> None:
     assert canonical(text) == address
 
 
-def test_names_are_looked_up_beside_the_loop_and_again_if_nobody_knows_them(
+def test_names_are_looked_up_outside_the_loop_and_again_if_unknown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A12, A15: until then they have no address."""
-    clock, go_on = FakeClock(), threading.Event()
+    clock, proceed = FakeClock(), threading.Event()
     known = {"a.example": ("10.0.0.1", "::1")}
 
     def resolve(host: str) -> tuple[str, ...]:
-        assert go_on.wait(deadline_s())
+        assert proceed.wait(deadline_s())
         return known.get(host, ())
 
     hosts = HostNames(clock.monotonic_ns, resolve)
@@ -117,7 +117,7 @@ def test_names_are_looked_up_beside_the_loop_and_again_if_nobody_knows_them(
     # It does not block.
     assert not hosts.run_once()
     assert not hosts.run_once()
-    go_on.set()
+    proceed.set()
     wait_until(hosts.run_once, "the answer")
     assert hosts.addresses_of("a.example") == ("10.0.0.1", "::1")
     assert hosts.addresses_of("b.example") == ()

@@ -22,13 +22,13 @@ def arrivals(limit: int, count: int) -> list[tuple[int, int]]:
 
 def test_a11_the_exact_vector() -> None:
     """Limit 5: 50 are free, 5 wait 200 ms each, 11 a second each; at 12 s the burst has expired: 40 wait 0 ms."""
-    came = arrivals(5, 125)
-    assert came[:50] == [(0, 0)] * 50
-    assert came[50:55] == [(200 * number, 200) for number in range(5)]
-    assert came[55:66] == [(1000 * number, 1000) for number in range(1, 12)]
-    assert came[66:106] == [(12_000, 0)] * 40
-    assert came[106:111] == [(12_000 + 200 * number, 200) for number in range(5)]
-    assert came[111] == (13_000, 1000)
+    arrived = arrivals(5, 125)
+    assert arrived[:50] == [(0, 0)] * 50
+    assert arrived[50:55] == [(200 * number, 200) for number in range(5)]
+    assert arrived[55:66] == [(1000 * number, 1000) for number in range(1, 12)]
+    assert arrived[66:106] == [(12_000, 0)] * 40
+    assert arrived[106:111] == [(12_000 + 200 * number, 200) for number in range(5)]
+    assert arrived[111] == (13_000, 1000)
 
 
 def test_a10_a_limit_of_0_is_a_window_for_each() -> None:
@@ -41,7 +41,7 @@ def test_a10_a_wait_is_a_window_at_most() -> None:
     assert rate.delay_ms(1, 0) == 300
 
 
-def test_what_is_taken_back_was_never_there() -> None:
+def test_an_undone_record_leaves_no_trace() -> None:
     rate = ConnectionRate(Windows())
     for _ in range(50):
         rate.record(1, 0)
@@ -65,8 +65,8 @@ def test_a11_over_a_long_time_the_limit_is_kept(seed: int) -> None:
     print("seed", seed)
     chance = random.Random(seed)
     limit = chance.randrange(1, 50)
-    came = arrivals(limit, limit * 60)
+    arrived = arrivals(limit, limit * 60)
     for _ in range(200):
-        begin_ms = chance.randrange(came[-1][0] + 1)
-        within = sum(begin_ms <= at < begin_ms + 10_000 for at, _ in came)
+        begin_ms = chance.randrange(arrived[-1][0] + 1)
+        within = sum(begin_ms <= at < begin_ms + 10_000 for at, _ in arrived)
         assert within <= 2 * limit * 10

@@ -88,9 +88,9 @@ def test_it_tells_who_is_there_and_what_each_has_done(bench: Bench) -> None:
     channel.muted = MuteCause.PIPELINE | MuteCause.ARENA
     bench.wants.command_looks(1)
     bench.snapshot.run_once(0, bench.channels)
-    told = bench.reader.read()
-    assert told is not None
-    (connection,) = told["connections"]
+    reported = bench.reader.read()
+    assert reported is not None
+    (connection,) = reported["connections"]
     assert connection.pop("id")
     assert connection == {
         "client_id": "loader", "software": "librdkafka", "version": "2.8", "peer": "peer0", "listener": "OTHER",
@@ -109,9 +109,9 @@ def test_it_tells_nobody_nothing_and_others_once_a_second(bench: Bench, monkeypa
     for now_ns in (6, 6 + INTERVAL_NS - 1):
         bench.snapshot.run_once(now_ns, bench.channels)
         assert bench.reader.checked_ns == 6
-    told = bench.reader.read()
-    assert told is not None
-    assert len(told["connections"]) == 2
-    assert told["left_out"] == {"connections": 1}
+    reported = bench.reader.read()
+    assert reported is not None
+    assert len(reported["connections"]) == 2
+    assert reported["left_out"] == {"connections": 1}
     bench.snapshot.run_once(6 + INTERVAL_NS, bench.channels)
     assert bench.reader.checked_ns == 6 + INTERVAL_NS

@@ -18,7 +18,7 @@ def send(client: Client, correlation_id: int) -> None:
     client.send(request_frame(METADATA, 4, correlation_id))
 
 
-def answer_late(
+def respond_late(
     bench: ProcessorBench, request: Taken, payload: bytes, delay_ms: int, dequeued_ns: int | None = None
 ) -> None:
     target = bench.targets[0]
@@ -37,7 +37,7 @@ def test_a_response_waits_its_time_and_later_ones_wait_behind_it(bench: Processo
         send(client, number)
     requests = bench.requests(3)
     bench.targets[0].answer(requests[0], b"first")
-    answer_late(bench, requests[1], b"late", 5_000)
+    respond_late(bench, requests[1], b"late", 5_000)
     bench.targets[0].answer(requests[2], b"behind")
     assert client.receive(5) == b"first"
     send(other, 7)
@@ -58,7 +58,7 @@ def test_what_is_held_back_goes_when_its_test_ends_it_or_the_processor_does(benc
     for end in (lambda: words.end_delays(bench.clock.monotonic_ns()), bench.processor.drain):
         send(client, 1)
         [request] = bench.requests(1)
-        answer_late(bench, request, b"late", 3_600_000)
+        respond_late(bench, request, b"late", 3_600_000)
         assert client.read() == b""
         bench.clock.advance_ms(1)
         end()
@@ -76,16 +76,16 @@ def test_what_a_target_has_read_before_the_end_of_delays_is_not_held_back(bench:
     bench.clock.advance_ms(1)
     words.end_delays(bench.clock.monotonic_ns())
     bench.clock.advance_ms(1)
-    answer_late(bench, request, b"late", 3_600_000, dequeued_ns)
+    respond_late(bench, request, b"late", 3_600_000, dequeued_ns)
     assert client.receive(4) == b"late"
 
 
 @pytest.mark.parametrize("delay_ms", [1_000, 3_600_000])
-def test_a_connection_that_has_gone_takes_its_responses_along(bench: ProcessorBench, delay_ms: int) -> None:
+def test_a_closed_connection_takes_its_responses_along(bench: ProcessorBench, delay_ms: int) -> None:
     client = bench.connect()
     send(client, 1)
     [request] = bench.requests(1)
-    answer_late(bench, request, b"late", delay_ms)
+    respond_late(bench, request, b"late", delay_ms)
     client.sock.close()
     bench.run_once(5)
     bench.clock.advance_ms(delay_ms)

@@ -62,7 +62,7 @@ def test_a18_no_more_are_closed_than_are_too_many_when_the_order_is_read(bench: 
     assert bench.value("connections_closed", "excess") == 3
 
 
-def test_a17_one_that_is_about_to_be_closed_goes_first(bench: ProcessorBench) -> None:
+def test_a17_one_that_is_about_to_be_closed_is_first(bench: ProcessorBench) -> None:
     clients = [bench.connect(send_buffer=4096, receive_buffer=4096) for _ in range(3)]
     clients[1].send(request_frame(METADATA, 4, 1))
     clients[1].send(request_frame(METADATA, 4, 2))

@@ -85,7 +85,7 @@ def test_more_than_one_descriptor_is_rejected_whole_and_leaks_none(pair: Pair) -
     assert open_fds() == before
 
 
-def test_a_receiver_without_a_free_descriptor_is_told(pair: Pair) -> None:
+def test_a_receiver_without_a_free_descriptor_gets_the_message_alone(pair: Pair) -> None:
     """`A33`: control data cut off by the receiver's own EMFILE is reported and the message still read."""
     assert send_fd(pair[0], b"lost", pair[0].fileno())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -37,11 +37,11 @@ def client() -> Iterator[socket.socket]:
         yield sock
 
 
-def take(receiver: HandoffReceiver) -> list[NewConnection]:
-    taken = receiver.receive_some()
-    for each in taken:
+def receive(receiver: HandoffReceiver) -> list[NewConnection]:
+    received = receiver.receive_some()
+    for each in received:
         each.socket.close()
-    return taken
+    return received
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.168.7.9", "::1", "2001:db8::7", "fe80::1%lo"])
@@ -62,8 +62,8 @@ def test_receiving_stops_at_the_limit(pair: Pair, client: socket.socket) -> None
         assert sender.try_send(client, serial, 0, ("127.0.0.1", 1))
     first = receiver.receive_some(limit=3)
     assert [each.serial for each in first] == [0, 1, 2]
-    assert [each.serial for each in take(receiver)] == [3, 4]
-    assert take(receiver) == []
+    assert [each.serial for each in receive(receiver)] == [3, 4]
+    assert receive(receiver) == []
     for each in first:
         each.socket.close()
 
@@ -72,7 +72,7 @@ def test_closes_are_reported_once_and_in_few_messages(pair: Pair, client: socket
     sender, receiver = HandoffSender(pair[0]), HandoffReceiver(pair[1])
     for serial in range(200):
         assert sender.try_send(client, serial, 0, ("127.0.0.1", 1))
-        take(receiver)
+        receive(receiver)
         list(sender.reports())
     for serial in (*range(200), 5, 999):
         receiver.report_closed(serial)
@@ -87,12 +87,12 @@ def test_a_reconciliation_lists_what_is_open_of_all_that_was_sent_before(pair: P
     sender, receiver = HandoffSender(pair[0]), HandoffReceiver(pair[1])
     for serial in range(300):
         assert sender.try_send(client, serial, serial % 3, ("10.1.2.3", 1))
-        take(receiver)
+        receive(receiver)
         list(sender.reports())
     receiver.report_closed(4)
     sender.ask_reconciliation(9)
     assert sender.try_send(client, 300, 0, ("10.1.2.3", 1))
-    take(receiver)
+    receive(receiver)
     reports = [report for report in sender.reports() if not isinstance(report, SocketsTaken)]
     assert reports[0] == Closed((4,), lost=False)
     assert isinstance(reports[1], Reconciliation)
@@ -106,13 +106,13 @@ def test_a_replacement_processor_says_hello_and_has_only_what_it_read_itself(pai
     sender, dead = HandoffSender(pair[0]), HandoffReceiver(pair[1])
     dead.hello(1)
     assert sender.try_send(client, 1, 0, ("127.0.0.1", 1))
-    take(dead)
+    receive(dead)
     assert sender.try_send(client, 2, 0, ("127.0.0.1", 1))
     replacement = HandoffReceiver(pair[1])
     replacement.hello(2)
     assert list(sender.reports()) == [Hello(1), SocketsTaken((1,)), Hello(2)]
     sender.ask_reconciliation(5)
-    take(replacement)
+    receive(replacement)
     assert list(sender.reports()) == [SocketsTaken((2,)), Reconciliation(5, (OpenConnection(2, 0, "127.0.0.1"),))]
 
 
@@ -121,15 +121,15 @@ def test_reports_wait_for_room_and_keep_their_order(pair: Pair, client: socket.s
     sender, receiver = HandoffSender(pair[0]), HandoffReceiver(pair[1])
     for serial in range(20):
         assert sender.try_send(client, serial, 0, ("127.0.0.1", 1))
-        take(receiver)
+        receive(receiver)
     assert receiver.wants_write
-    taken: list[int] = []
-    while len(taken) < 20:
-        taken += [
+    received: list[int] = []
+    while len(received) < 20:
+        received += [
             serial for report in sender.reports() if isinstance(report, SocketsTaken) for serial in report.serials
         ]
         receiver.flush()
-    assert taken == list(range(20))
+    assert received == list(range(20))
     assert not receiver.wants_write
 
 
@@ -141,7 +141,7 @@ def test_a18_an_order_is_obeyed_behind_what_was_handed_over_before_and_reported_
         assert sender.try_send(client, serial, 0, ("127.0.0.1", 1))
     sender.order_excess(CloseOrder(7, 1, -1))
     assert sender.try_send(client, 3, 0, ("127.0.0.1", 1))
-    assert [each.serial for each in take(receiver)] == [0, 1, 2]
+    assert [each.serial for each in receive(receiver)] == [0, 1, 2]
     assert receiver.order == CloseOrder(7, 1, -1)
     # Later messages are not received before it is carried out.
     assert receiver.receive_some() == []

@@ -36,7 +36,7 @@ def fill(bench: ProcessorBench) -> None:
         bench.requests(1)
 
 
-def test_a_connection_whose_requests_take_too_much_is_read_on_as_they_are_answered(bench: ProcessorBench) -> None:
+def test_a_connection_whose_requests_take_too_much_is_read_on_as_they_get_responses(bench: ProcessorBench) -> None:
     client, other = bench.connect(), bench.connect()
     client.send(b"".join(frame(number, LARGE_BYTES) for number in range(5)))
     requests = bench.requests(3)
@@ -95,7 +95,7 @@ def test_what_is_not_kept_ends_its_connection_when_its_target_is_replaced(bench:
 
 
 @pytest.mark.parametrize("size", [LARGE_BYTES, 120_000])
-def test_room_comes_back_with_the_end_of_a_connection(bench: ProcessorBench, size: int) -> None:
+def test_room_returns_with_the_end_of_a_connection(bench: ProcessorBench, size: int) -> None:
     """The second size is stored in the arena."""
     for way in ("reset", "close_connection"):
         client = bench.connect()

@@ -23,8 +23,10 @@ def closing() -> Iterator[ExitStack]:
         yield stack
 
 
-def bound(closing: ExitStack, wanted: Listener, told: Listener | None = None, buffer_bytes: int = -1) -> BoundListener:
-    listener = bind(wanted, told or wanted, buffer_bytes, 0)
+def bound(
+    closing: ExitStack, wanted: Listener, reported: Listener | None = None, buffer_bytes: int = -1
+) -> BoundListener:
+    listener = bind(wanted, reported or wanted, buffer_bytes, 0)
     closing.callback(listener.socket.close)
     return listener
 
@@ -65,9 +67,9 @@ def test_connections_inherit_the_receive_buffer(closing: ExitStack) -> None:
 
 
 def test_a_port_in_use_is_exit_code_4() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as received:
         with pytest.raises(BootFailed, match="port is in use") as failure:
-            bind(plaintext("127.0.0.1", taken.getsockname()[1]), plaintext("x"), -1, 0)
+            bind(plaintext("127.0.0.1", received.getsockname()[1]), plaintext("x"), -1, 0)
         assert failure.value.exit_code == 4
 
 

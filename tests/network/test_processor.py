@@ -22,7 +22,7 @@ def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> by
     return request_frame(api_key, 4, correlation_id, body)
 
 
-def answer_to(request: Taken, body: bytes = b"") -> bytes:
+def response_to(request: Taken, body: bytes = b"") -> bytes:
     return sized(struct.pack(">i", request.correlation_id) + body)
 
 
@@ -30,8 +30,8 @@ def served(bench: ProcessorBench, client: Client) -> bool:
     """Return whether a request of this client gets its response."""
     client.send(frame(4711))
     (request,) = bench.requests(1)
-    bench.targets[0].answer(request, answer_to(request))
-    return client.receive(8) == answer_to(request)
+    bench.targets[0].answer(request, response_to(request))
+    return client.receive(8) == response_to(request)
 
 
 def test_a_request_comes_in_and_its_response_goes_out(bench: ProcessorBench) -> None:
@@ -39,8 +39,8 @@ def test_a_request_comes_in_and_its_response_goes_out(bench: ProcessorBench) -> 
     client.send(frame(5, b"body"))
     (request,) = bench.requests(1)
     assert sized(request.payload) == frame(5, b"body")
-    bench.targets[0].answer(request, answer_to(request, b"result"))
-    assert client.receive(14) == answer_to(request, b"result")
+    bench.targets[0].answer(request, response_to(request, b"result"))
+    assert client.receive(14) == response_to(request, b"result")
 
 
 def test_b09_a_slow_reader_gets_everything_and_the_loop_sleeps_afterwards(bench: ProcessorBench) -> None:
@@ -90,11 +90,11 @@ def test_b02_a_connection_that_cannot_be_watched_is_closed_and_uncounted(
 ) -> None:
     survivor = bench.connect()
 
-    def refuse(channel: Channel) -> None:
+    def reject(channel: Channel) -> None:
         raise OSError(28, f"no room for {channel.peer}")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench.processor._selector, "register", refuse)
+        patch.setattr(bench.processor._selector, "register", reject)
         ours, client = socket.socketpair()
         assert bench.acceptor.try_send(ours, 99, 0, ("127.0.0.1", 1))
         ours.close()

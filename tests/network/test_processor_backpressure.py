@@ -46,7 +46,7 @@ def fill_ring(bench: ProcessorBench, client: Client) -> list[Taken]:
     return bench.requests(fitting, release=False)
 
 
-def test_d10_64_are_in_flight_and_reading_goes_on_below_8(bench: ProcessorBench) -> None:
+def test_d10_64_are_in_flight_and_reading_continues_below_8(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(b"".join(frame(number) for number in range(100)))
     requests = bench.requests(PIPELINE_MAX)
@@ -99,7 +99,7 @@ def test_b27_unread_responses_mute_their_connection_until_they_are_read(bench: P
     assert bench.value("mutes", "output") == 1
 
 
-def test_b27_below_the_cap_reading_goes_on(bench: ProcessorBench) -> None:
+def test_b27_below_the_cap_reading_continues(bench: ProcessorBench) -> None:
     slow = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     slow.send(frame(1))
     (request,) = bench.requests(1)
@@ -109,7 +109,7 @@ def test_b27_below_the_cap_reading_goes_on(bench: ProcessorBench) -> None:
     assert bench.value("mutes", "output") == 0
 
 
-def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_responses_go_on(bench: ProcessorBench) -> None:
+def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_responses_continue(bench: ProcessorBench) -> None:
     filler, other = bench.connect(), bench.connect()
     requests = fill_ring(bench, filler)
     filler.send(frame(50, bytes(60_000)) + frame(51))
@@ -129,13 +129,13 @@ def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_responses_go_on(bench: 
 
 def test_b32_a_full_response_ring_is_drained_whoever_the_responses_are_for(bench: ProcessorBench) -> None:
     """Responses for closed connections occupy the ring too: a target must not wait for its space in vain."""
-    gone, client = bench.connect(), bench.connect()
+    ended, client = bench.connect(), bench.connect()
     count = 2 * RING_BYTES // 50_000
     for number in range(count):
-        gone.send(frame(number))
+        ended.send(frame(number))
     requests = bench.requests(count)
-    gone.reset()
-    bench.wait_closed(gone)
+    ended.reset()
+    bench.wait_closed(ended)
     for request in requests:
         bench.targets[0].answer(request, bytes(50_000))
     assert bench.targets[0].responses.blocked(0)
@@ -194,7 +194,7 @@ def test_c04_a_silent_sender_gives_its_memory_back_when_others_need_it(bench: Pr
     assert bench.value("connections_closed", "invalid_request") == 1
 
 
-def test_c04_nobody_is_silent_while_the_processor_stands_still(bench: ProcessorBench) -> None:
+def test_c04_nobody_is_silent_while_the_processor_is_blocked(bench: ProcessorBench) -> None:
     silent, talking, waiting = bench.connect(), bench.connect(), bench.connect()
     for each in (silent, talking):
         each.send(announced(ARENA_BYTES // 2))
@@ -256,7 +256,7 @@ def test_b15_who_is_muted_for_something_else_holds_up_nobody(bench: ProcessorBen
     """It waits for memory and is then throttled: others get the free memory, and it gets its own when that is over."""
     first, throttled, other = bench.connect(), bench.connect(), bench.connect()
     first.send(frame(1, bytes(ARENA_BYTES - HEADER_BYTES), PRODUCE))
-    (taken,) = bench.requests(1, release=False)
+    (received,) = bench.requests(1, release=False)
     throttled.send(frame(2))
     (asked,) = bench.requests(1, release=False)
     large = frame(3, bytes(300_000), PRODUCE)
@@ -266,7 +266,7 @@ def test_b15_who_is_muted_for_something_else_holds_up_nobody(bench: ProcessorBen
     assert throttled.receive(6) == b"answer"
     bench.clock.advance_ms(SECOND_MS)
     bench.targets[0].consumer.release_to(asked.end)
-    assert taken.payload
+    assert received.payload
     other.send(frame(4, bytes(300_000), PRODUCE))
     assert [each.correlation_id for each in bench.requests(1)] == [4]
     bench.clock.advance_ms(60 * SECOND_MS)

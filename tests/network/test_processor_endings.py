@@ -96,7 +96,7 @@ def test_b19_a_client_that_goes_with_responses_unread_is_closed(bench: Processor
 
 
 @pytest.mark.parametrize("bad", [BAD_SIZE, struct.pack(">i", 7), b"GET / HTTP/1.0\r\n\r\n"])
-def test_c02_c03_what_is_no_request_closes_without_a_response(bench: ProcessorBench, bad: bytes) -> None:
+def test_c02_c03_an_invalid_request_closes_without_a_response(bench: ProcessorBench, bad: bytes) -> None:
     client, other = bench.connect(), bench.connect()
     client.send(bad)
     bench.wait_closed(client)
@@ -106,7 +106,7 @@ def test_c02_c03_what_is_no_request_closes_without_a_response(bench: ProcessorBe
     assert len(bench.requests(1)) == 1
 
 
-def test_d12_earlier_requests_are_answered_before_a_bad_one_closes(bench: ProcessorBench) -> None:
+def test_d12_earlier_requests_get_responses_before_a_bad_one_closes(bench: ProcessorBench) -> None:
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     client.send(frame(1) + frame(2) + BAD_SIZE + frame(3))
     first, second = bench.requests(2)
@@ -195,7 +195,7 @@ def test_b17_a_negative_limit_disables_it() -> None:
         assert bench.closed() == []
 
 
-def test_b26_d13_a_closed_connection_leaves_nothing_behind(bench: ProcessorBench) -> None:
+def test_b26_d13_a_closed_connection_leaves_nothing(bench: ProcessorBench) -> None:
     """Open files of held or partially sent responses are closed with it."""
     path = bench.directory / "segment"
     path.write_bytes(bytes(400_000))
@@ -420,16 +420,16 @@ def test_a_fetch_whose_records_have_gone_is_asked_again_and_its_connection_stays
     client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH))
     requests = bench.requests(2)
     gone = [FileRange(0, bytes(bench.directory / "gone"), 4711, 0, 7)]
-    taken = bench.responses.responses_taken
+    received = bench.responses.responses_taken
     first, second = reversed(requests) if early else requests
     bench.targets[0].answer_ranges(first, b"head", gone)
     (again,) = bench.requests(1)
     assert (again.connection_id, again.sequence) == (first.connection_id, first.sequence)
-    assert bench.responses.responses_taken == taken
+    assert bench.responses.responses_taken == received
     bench.targets[0].answer(again, b"error of its partition")
     bench.targets[0].answer(second, b"other")
-    answers = {first.sequence: b"error of its partition", second.sequence: b"other"}
-    expected = b"".join(answers[sequence] for sequence in sorted(answers))
+    responses = {first.sequence: b"error of its partition", second.sequence: b"other"}
+    expected = b"".join(responses[sequence] for sequence in sorted(responses))
     assert client.receive(len(expected)) == expected
     assert bench.closed() == []
 

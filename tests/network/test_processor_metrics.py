@@ -55,7 +55,7 @@ def test_b30_work_is_what_lies_between_two_waits(page: memoryview) -> None:
     assert values(page)["io_wait_ns", ""] == 650
 
 
-def test_a_replacement_goes_on_with_its_predecessors_counts() -> None:
+def test_a_replacement_continues_with_its_predecessors_counts() -> None:
     with ProcessorBench() as bench:
         for expected in (7, 14):
             metrics = ProcessorMetrics(MetricsWriter(bench.page), 0)

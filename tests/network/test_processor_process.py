@@ -95,7 +95,7 @@ def test_e04_a_hold_that_ends_as_it_began_sends_nothing_again_but_to_who_was_rep
     assert bench.told() == [("move", HANDLERS, {}), (1, 2)]
 
 
-class Turns:
+class Rounds:
     """A fake processor: its turns fail as often as requested, and the last one sets the stop flag."""
 
     def __init__(self, failing: list[bool], stop: StopFlag) -> None:
@@ -127,13 +127,13 @@ class Turns:
         self.closed = True
 
 
-def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = True) -> Turns:
+def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = True) -> Rounds:
     stop = StopFlag()
-    turns = Turns(failing, stop)
+    rounds = Rounds(failing, stop)
     control = ControlSegment(memoryview(bytearray(ControlSegment.bytes_needed(1, HANDLERS, 8))), 1, HANDLERS, 8)
     control.slots.initialise()
     control.broker_words.set_draining(draining)
-    monkeypatch.setattr(processor_process, "build", lambda *_: turns)
+    monkeypatch.setattr(processor_process, "build", lambda *_: rounds)
     snapshots = SnapshotSegment(memoryview(bytearray(SnapshotSegment.bytes_needed(1, HANDLERS))), 1, HANDLERS)
     context = SimpleNamespace(
         slots=control.slots,
@@ -159,15 +159,15 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
     finally:
         stop.close()
     assert control.slots.ready_generation(Role.PROCESSOR, 0) == 1
-    return turns
+    return rounds
 
 
 @pytest.mark.parametrize("draining", [True, False])
 def test_b31_the_loop_ends_at_the_flag_and_drains_if_the_broker_does(
     monkeypatch: pytest.MonkeyPatch, draining: bool
 ) -> None:
-    turns = run(monkeypatch, [False] * 3, draining)
-    assert (turns.turns, turns.drained, turns.closed) == (3, draining, True)
+    rounds = run(monkeypatch, [False] * 3, draining)
+    assert (rounds.turns, rounds.drained, rounds.closed) == (3, draining, True)
 
 
 def test_b01_a_turn_that_fails_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,17 +183,17 @@ def test_when_no_turn_succeeds_any_more_the_process_gives_up(monkeypatch: pytest
 
 def test_a_stop_waits_a_moment_for_responses_that_take_long() -> None:
     stop, clock = StopFlag(), FakeClock()
-    turns = Turns([], stop)
-    turns.asks_for_long = True
+    rounds = Rounds([], stop)
+    rounds.asks_for_long = True
     waited: list[bool] = []
-    drain = turns.drain
+    drain = rounds.drain
 
     def run_once(*, produce_only: bool) -> bool:
         waited.append(produce_only)
         clock.advance_ms(100)
         return drain(produce_only=produce_only)
 
-    turns.drain = run_once  # type: ignore[method-assign]
-    processor_process._drain(cast("Processor", turns), clock.monotonic_ns, 15_000_000_000)
+    rounds.drain = run_once  # type: ignore[method-assign]
+    processor_process._drain(cast("Processor", rounds), clock.monotonic_ns, 15_000_000_000)
     stop.close()
     assert waited == [False] * (OTHERS_NS // 100_000_000) + [True]

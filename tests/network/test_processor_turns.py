@@ -227,7 +227,7 @@ def test_b20_every_end_but_a_rejection_is_at_once(
         assert bench.processor._by_id == {}
 
 
-def test_channels_that_take_long_to_read_are_read_in_several_turns_and_each_once(
+def test_channels_that_take_long_to_read_are_read_in_several_steps_and_each_once(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients = [bench.connect() for _ in range(2 * PUBLISH_EVERY + 3)]
@@ -242,17 +242,17 @@ def test_channels_that_take_long_to_read_are_read_in_several_turns_and_each_once
     monkeypatch.setattr(bench.processor._reader, "read", slow)
     for number, client in enumerate(clients):
         client.send(frame(number))
-    turns = []
+    rounds = []
     while len(read) < len(clients):
         before = len(read)
         bench.run_once()
-        turns.append(len(read) - before)
-    assert max(turns) <= PUBLISH_EVERY
+        rounds.append(len(read) - before)
+    assert max(rounds) <= PUBLISH_EVERY
     assert len(set(read)) == len(read) == len(clients)
     assert len(bench.requests(len(clients))) == len(clients)
 
 
-def test_channels_that_take_long_to_write_to_are_written_to_in_several_turns(
+def test_channels_that_take_long_to_write_to_are_written_to_in_several_steps(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Channels with new responses, and channels whose sockets accept more of old ones; all are served eventually."""
@@ -272,12 +272,12 @@ def test_channels_that_take_long_to_write_to_are_written_to_in_several_turns(
         # With an error: compiled code leaves it to the write that is measured.
         bench.targets[0].answer_failed(request, b"answer %d" % request.correlation_id, ResponseFacts(error_code=1))
     monkeypatch.setattr(Channel, "flush", slow)
-    turns = []
+    rounds = []
     while len(written) < len(clients):
         before = len(written)
         bench.run_once()
-        turns.append(len(written) - before)
-    assert max(turns) <= 4
+        rounds.append(len(written) - before)
+    assert max(rounds) <= 4
     assert sorted(written) == sorted(client.serial for client in clients)
     for client in clients:
         wire = b"answer %d" % client.serial
@@ -308,7 +308,7 @@ def test_a_client_that_reads_as_fast_as_it_is_written_to_has_no_turn_for_itself(
     assert arrived == [2000, 3000, 4000, 4506]
 
 
-def test_a_large_request_is_received_in_several_turns(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_request_is_received_in_several_steps(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_reader, "RECEIVED_AT_ONCE_BYTES", 20_000)
     client = bench.connect()
     request = frame(1, bytes(100_000), PRODUCE)

@@ -139,8 +139,8 @@ def test_names_of_software_go_with_their_last_connection(page: memoryview) -> No
         record_connections({(0, f"made-up-{number}-{each}", "1"): 1 for each in range(10)}, writer)
     record_connections({(0, "librdkafka", "2.8"): 5}, writer)
     reading = MetricsReader(page).read()
-    told = {reading.texts.get(key[1]): n for key, n in reading.tables["client_connections"].items() if n}
-    assert told == {"librdkafka\n2.8": 5}
+    reported = {reading.texts.get(key[1]): n for key, n in reading.tables["client_connections"].items() if n}
+    assert reported == {"librdkafka\n2.8": 5}
 
 
 def test_versions_that_a_client_makes_up_leave_room_for_others(page: memoryview) -> None:

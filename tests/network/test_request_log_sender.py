@@ -30,7 +30,7 @@ def frame(correlation_id: int, client_id: bytes, version: int = 0, body: bytes =
     return sized(head + client_id + body)
 
 
-class Told:
+class Reported:
     """The recorder's input: rows by correlation id with the client's names, and connection events."""
 
     def __init__(self, bench: ProcessorBench) -> None:
@@ -38,15 +38,15 @@ class Told:
         bench.run_once()
         self.names = Names()
         intake = Intake(bench.recorder, self.names)
-        taken: list[TakenFrames] = intake.take()
+        received: list[TakenFrames] = intake.take()
         intake.release()
-        rows = [row for each in taken if each.rows is not None for row in each.rows]
+        rows = [row for each in received if each.rows is not None for row in each.rows]
         self.clients = {int(row["correlation_id"]): self.names.get(int(row["client"])) for row in rows}
         self.count = len(rows)
-        self.events = [event for each in taken if each.connections is not None for event in each.connections]
+        self.events = [event for each in received if each.connections is not None for event in each.connections]
 
 
-def test_each_request_is_told_under_the_name_it_was_sent_with(bench: ProcessorBench) -> None:
+def test_each_request_is_reported_under_the_name_it_was_sent_with(bench: ProcessorBench) -> None:
     """The client id changes while earlier requests are in flight; they retain theirs.
 
     No client has authenticated: `H06`.
@@ -58,10 +58,10 @@ def test_each_request_is_told_under_the_name_it_was_sent_with(bench: ProcessorBe
     for request in reversed(requests):
         bench.targets[0].answer(request, b"answer")
     client.receive(len(names) * len(b"answer"))
-    told = Told(bench)
-    assert [(told.clients[n].client_id or "").encode() for n in range(len(names))] == names
-    assert told.count == len(names)
-    assert {told.clients[n].principal for n in range(len(names))} == {"User:ANONYMOUS"}
+    reported = Reported(bench)
+    assert [(reported.clients[n].client_id or "").encode() for n in range(len(names))] == names
+    assert reported.count == len(names)
+    assert {reported.clients[n].principal for n in range(len(names))} == {"User:ANONYMOUS"}
 
 
 def test_software_is_known_from_the_request_that_names_it(bench: ProcessorBench) -> None:
@@ -72,13 +72,13 @@ def test_software_is_known_from_the_request_that_names_it(bench: ProcessorBench)
     for request in bench.requests(3):
         bench.targets[0].answer(request, b"x")
     client.receive(3)
-    told = Told(bench)
-    assert told.clients[3].software_name == told.clients[2].software_name == "lib"
-    assert (told.clients[2].software_version, told.clients[2].client_id) == ("1.0", "me")
-    assert told.clients[2].connection == told.clients[1].connection
+    reported = Reported(bench)
+    assert reported.clients[3].software_name == reported.clients[2].software_name == "lib"
+    assert (reported.clients[2].software_version, reported.clients[2].client_id) == ("1.0", "me")
+    assert reported.clients[2].connection == reported.clients[1].connection
 
 
-def test_d21_a_request_whose_client_has_gone_is_told_when_it_is_answered(bench: ProcessorBench) -> None:
+def test_d21_a_request_whose_client_has_left_is_reported_when_it_gets_a_response(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1, b"gone") + frame(2, b"gone"))
     first, second = bench.requests(2)
@@ -88,10 +88,10 @@ def test_d21_a_request_whose_client_has_gone_is_told_when_it_is_answered(bench: 
     bench.wait_closed(client)
     bench.targets[0].answer(second, b"two")
     bench.run_once()
-    told = Told(bench)
-    assert {n: told.clients[n].client_id for n in (1, 2)} == {1: "gone", 2: "gone"}
-    assert [int(event["cause"]) for event in told.events] == [-1, 0]
-    assert int(told.events[1]["requests"]) == 1
+    reported = Reported(bench)
+    assert {n: reported.clients[n].client_id for n in (1, 2)} == {1: "gone", 2: "gone"}
+    assert [int(event["cause"]) for event in reported.events] == [-1, 0]
+    assert int(reported.events[1]["requests"]) == 1
 
 
 def test_a_replacement_counts_what_its_predecessor_had_in_memory(bench: ProcessorBench) -> None:

@@ -89,11 +89,11 @@ def test_c01_frames_may_be_cut_anywhere() -> None:
 
 def test_a_request_is_described_by_its_first_bytes(wire: Wire) -> None:
     wire.feed(request_frame(METADATA, 9, -12345, b"body"))
-    (taken,) = wire.taken
-    assert (taken.connection_id, taken.sequence, taken.listener) == (77, 0, 3)
-    assert (taken.api_key, taken.api_version, taken.correlation_id) == (METADATA, 9, -12345)
-    assert taken.received_ns == wire.bench.clock.monotonic_ns()
-    assert (taken.area, taken.address) == (INLINE, -1)
+    (received,) = wire.taken
+    assert (received.connection_id, received.sequence, received.listener) == (77, 0, 3)
+    assert (received.api_key, received.api_version, received.correlation_id) == (METADATA, 9, -12345)
+    assert received.received_ns == wire.bench.clock.monotonic_ns()
+    assert (received.area, received.address) == (INLINE, -1)
     assert wire.bench.reader.counts.requests == 1
     assert wire.bench.reader.counts.bytes == HEADER_BYTES + 8
 
@@ -109,8 +109,8 @@ def test_c02_c03_a_bad_size_is_rejected_before_what_it_announces_has_come(wire: 
 
 def test_c02_a_request_of_exactly_the_limit_is_accepted(wire: Wire) -> None:
     wire.feed(frame(1, bytes(LIMIT - HEADER_BYTES), PRODUCE))
-    (taken,) = wire.taken
-    assert len(taken.payload) == LIMIT
+    (received,) = wire.taken
+    assert len(received.payload) == LIMIT
 
 
 @pytest.mark.parametrize("surplus", [-1, 0, 1])
@@ -134,7 +134,7 @@ def test_a_foreign_protocol_is_named(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("behind", [b"", b"\0\0", frame(5)[:-1], frame(5)[:5]])
-def test_c05_the_end_of_the_stream_is_told_and_half_a_frame_is_no_request(wire: Wire, behind: bytes) -> None:
+def test_c05_the_end_of_the_stream_is_reported_and_half_a_frame_is_no_request(wire: Wire, behind: bytes) -> None:
     wire.feed(frame(1) + behind)
     wire.client.close()
     assert not wire.read()

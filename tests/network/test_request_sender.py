@@ -35,8 +35,8 @@ def test_h06_who_has_sent_it_travels_with_a_request_and_takes_room_in_its_ring(b
     assert bench.sender.try_send_block(1, envelope(5000), 0, (block.area, block.address), alice)
     assert bench.sender.try_send(1, envelope(2), 0, b"ef")
     bench.sender.publish()
-    taken = bench.targets[1].take()
-    assert [(each.payload, each.session) for each in taken] == [
+    received = bench.targets[1].take()
+    assert [(each.payload, each.session) for each in received] == [
         (b"abcd", alice), (bytes(5000), alice), (b"ef", b""),
     ]  # fmt: skip
 
@@ -60,9 +60,9 @@ def test_b16_a_block_is_free_when_its_frame_is_released_and_not_before(bench: Pr
     block = allocate(sender, ARENA_BYTES)
     block.view[:5] = b"large"
     send_block(sender, block, 5)
-    (taken,) = bench.targets[0].take(release=False)
-    assert taken.payload == b"large"
-    bench.targets[0].answer(taken, b"\0\0\0\0")
+    (received,) = bench.targets[0].take(release=False)
+    assert received.payload == b"large"
+    bench.targets[0].answer(received, b"\0\0\0\0")
     assert sender.allocate(100_000) is None
     bench.targets[0].consumer.release()
     assert sender.pool.free_bytes == 0

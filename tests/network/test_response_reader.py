@@ -41,9 +41,9 @@ class Reading:
         """Return the bytes attached since the last call."""
         responses = self.bench.responses
         ready = responses.read(self.by_id, unexpected)
-        for channel, piece, answered in responses.lone:
+        for channel, piece, responded in responses.lone:
             channel.out.append(piece)
-            channel.completions.append(answered)
+            channel.completions.append(responded)
             ready[channel.fd] = channel
         responses.lone.clear()
         written = b"".join(
@@ -111,11 +111,15 @@ def test_d14_the_stamps_of_a_response_are_kept_until_it_is_written(reading: Read
     bench.targets[0].responses.send(request, 300, 400, b"answer")
     bench.targets[0].publish()
     reading.read()
-    ((facts, taken),) = reading.channel.completions
-    told = dict(zip(FIELDS, REQUEST_ROW.struct.unpack(facts.ljust(REQUEST_ROW.size, b"\0")), strict=True))
-    stamps = [told[name] for name in ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns")]
-    assert (stamps, told["api_key"], taken) == ([100, 200, 300, 400], 3, bench.clock.monotonic_ns())
-    assert (told["correlation_id"], told["request_bytes"], told["response_bytes"]) == (77, 50, len(b"answer"))
+    ((facts, received),) = reading.channel.completions
+    reported = dict(zip(FIELDS, REQUEST_ROW.struct.unpack(facts.ljust(REQUEST_ROW.size, b"\0")), strict=True))
+    stamps = [reported[name] for name in ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns")]
+    assert (stamps, reported["api_key"], received) == ([100, 200, 300, 400], 3, bench.clock.monotonic_ns())
+    assert (reported["correlation_id"], reported["request_bytes"], reported["response_bytes"]) == (
+        77,
+        50,
+        len(b"answer"),
+    )
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -141,7 +145,7 @@ def test_b21_b33_a_response_for_nobody_is_dropped(reading: Reading, connection: 
     assert reading.channel.in_flight == 6
 
 
-def test_d08_all_that_is_there_is_taken_a_batch_at_a_time(bench: ProcessorBench) -> None:
+def test_d08_responses_are_read_a_batch_at_a_time(bench: ProcessorBench) -> None:
     reading = Reading(bench, BATCH + 1)
     for sequence in range(BATCH + 1):
         bench.targets[0].answer(reading.request(sequence), b"x")
@@ -189,7 +193,7 @@ def test_an_early_response_keeps_its_file_although_the_segment_goes(reading: Rea
 
 
 @pytest.mark.parametrize("sequence", [0, 1])
-def test_b33_a_response_too_large_for_a_ring_travels_as_a_file_that_is_gone_when_it_is_taken(
+def test_b33_a_response_too_large_for_a_ring_is_a_file_that_is_removed_when_read(
     reading: Reading, sequence: int
 ) -> None:
     large = bytes(range(256)) * 2000

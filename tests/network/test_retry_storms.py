@@ -84,16 +84,16 @@ def produced(*errors: int, topic: str = "a") -> bytes:
     return codec.encode_response(ApiKey.PRODUCE, 9, 1, values)
 
 
-def ask(bench: ProcessorBench, client: Client, answer: bytes, facts: ResponseFacts, asked: Any = None) -> bool:
+def ask(bench: ProcessorBench, client: Client, response: bytes, facts: ResponseFacts, asked: Any = None) -> bool:
     """Send a request and its response; return whether the response arrives without delay."""
     key, version, values = asked or (ApiKey.PRODUCE, 9, {"acks": 1, "timeout_ms": 100, "topic_data": []})
     client.send(codec.encode_request(key, version, 1, "client", values))
     [request] = bench.requests(1)
-    bench.targets[0].answer_failed(request, answer, facts)
+    bench.targets[0].answer_failed(request, response, facts)
     bench.run_once(3)
     if not client.read():
         return False
-    assert client.receive(len(answer)) == answer
+    assert client.receive(len(response)) == response
     return True
 
 
@@ -110,8 +110,8 @@ def test_d22_a_response_is_held_back_and_nothing_of_it_changes(on: ProcessorBenc
     on.run_once(3)
     assert client.read() == b""
     on.clock.advance_ms(1)
-    answer = produced(NOT_LEADER)
-    assert client.receive(len(answer)) == answer
+    response = produced(NOT_LEADER)
+    assert client.receive(len(response)) == response
     assert on.published_value("answers_delayed") == 1
     assert on.published_value("answers_held_back") == 0
 
@@ -142,9 +142,9 @@ def test_d22_resources_are_counted_apart_and_one_that_has_worked_is_enough(on: P
 
 def fetch(bench: ProcessorBench, client: Client, max_wait_ms: int) -> bool:
     parts = [{"partition_index": 0, "error_code": NOT_LEADER}]
-    answer = codec.encode_response(ApiKey.FETCH, 12, 1, {"responses": [{"topic": "a", "partitions": parts}]})
+    response = codec.encode_response(ApiKey.FETCH, 12, 1, {"responses": [{"topic": "a", "partitions": parts}]})
     asked = ApiKey.FETCH, 12, {"max_wait_ms": max_wait_ms, "min_bytes": 1, "topics": []}
-    return ask(bench, client, answer, ResponseFacts(NOT_LEADER, about=subject(max_wait_ms=max_wait_ms)), asked)
+    return ask(bench, client, response, ResponseFacts(NOT_LEADER, about=subject(max_wait_ms=max_wait_ms)), asked)
 
 
 def test_d22_a_fetch_waits_no_longer_than_it_would_have(on: ProcessorBench) -> None:
@@ -165,11 +165,13 @@ def test_d22_a_fetch_waits_no_longer_than_it_would_have(on: ProcessorBench) -> N
 
 
 def leave(bench: ProcessorBench, client: Client, group: str, error: int = NOT_COORDINATOR) -> bool:
-    answer = codec.encode_response(ApiKey.LEAVE_GROUP, 4, 1, {"error_code": error})
-    return ask(bench, client, answer, ResponseFacts(error), (ApiKey.LEAVE_GROUP, 4, {"group_id": group, "members": []}))
+    response = codec.encode_response(ApiKey.LEAVE_GROUP, 4, 1, {"error_code": error})
+    return ask(
+        bench, client, response, ResponseFacts(error), (ApiKey.LEAVE_GROUP, 4, {"group_id": group, "members": []})
+    )
 
 
-def test_d22_groups_are_told_apart_by_what_was_asked(on: ProcessorBench) -> None:
+def test_d22_groups_are_distinguished_by_what_was_asked(on: ProcessorBench) -> None:
     client = on.connect()
     for group in "abcdefgh":
         assert leave(on, client, group)
@@ -233,8 +235,8 @@ def test_d22_a_processor_that_ends_holds_nothing_back(on: ProcessorBench) -> Non
     failing(on, client, NOT_LEADER)
     assert not failing(on, client, NOT_LEADER)
     on.processor.drain()
-    answer = produced(NOT_LEADER)
-    assert client.receive(len(answer)) == answer
+    response = produced(NOT_LEADER)
+    assert client.receive(len(response)) == response
     on.turn_until(on.processor.drain, "nothing to be waited for")
 
 
@@ -249,7 +251,7 @@ def test_d22_what_is_remembered_and_held_back_has_a_limit(on: ProcessorBench, mo
     assert all(leader_errors(on, [client] * 3)), "too long to be looked at"
 
 
-def test_d22_a_connection_that_has_gone_takes_what_is_held_back_along(on: ProcessorBench) -> None:
+def test_d22_a_closed_connection_takes_what_is_held_back_along(on: ProcessorBench) -> None:
     client = on.connect()
     failing(on, client, NOT_LEADER)
     assert not failing(on, client, NOT_LEADER)

@@ -33,7 +33,7 @@ def test_without_a_limit_all_are_sent_however_many() -> None:
     assert {allowance.interval(10**6, S, 0) for _ in range(10)} == {1}
 
 
-def test_a_clock_that_stands_still_or_goes_back_allows_nothing_more() -> None:
+def test_a_clock_that_stops_or_runs_backwards_allows_nothing_more() -> None:
     allowance = SamplingBudget()
     assert allowance.interval(PER_SECOND, 10 * S, PER_SECOND) == 1
     assert allowance.interval(PER_SECOND, 10 * S, PER_SECOND) == PER_SECOND

@@ -26,7 +26,7 @@ def registered() -> Iterator[Registered]:
     client.close()
 
 
-def test_b08_write_interest_comes_and_goes_with_unsent_responses(registered: Registered) -> None:
+def test_b08_write_interest_starts_and_ends_with_unsent_responses(registered: Registered) -> None:
     selector, channel, _ = registered
     channel.unsent.append(b"left over")
     selector.update(channel)
@@ -57,7 +57,7 @@ def test_b11_whatever_the_order_a_channel_is_read_again_when_the_last_cause_ends
     assert selector.poll(0) == [(channel.fd, READ)]
 
 
-def test_b19_a_muted_channel_whose_client_has_gone_is_set_aside(registered: Registered) -> None:
+def test_b19_a_muted_channel_whose_client_has_left_is_set_aside(registered: Registered) -> None:
     """The kernel reports a hang-up for any interest, so the loop would never sleep again."""
     selector, channel, client = registered
     client.send(b"x")

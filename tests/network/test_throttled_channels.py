@@ -131,16 +131,16 @@ def test_a_response_without_a_throttle_time_stays_as_it_is() -> None:
 
 def test_e17_a_throttled_client_that_hangs_up_gives_its_descriptor_back_at_once(bench: ProcessorBench) -> None:
     """A channel with a request still pending is kept: it is read to the end when the time is over."""
-    gone, waits = bench.connect(), bench.connect()
-    for client in (gone, waits):
+    ended, waits = bench.connect(), bench.connect()
+    for client in (ended, waits):
         send(client, 1)
         [request] = bench.requests(1)
         bench.targets[0].answer_throttled(request, b"throttled", 60 * SECOND_MS)
         assert client.receive(9) == b"throttled"
     send(waits, 2)
-    gone.sock.close()
+    ended.sock.close()
     waits.sock.shutdown(socket.SHUT_WR)
-    bench.wait_closed(gone)
+    bench.wait_closed(ended)
     assert not waiting(bench)
     bench.clock.advance_ms(60 * SECOND_MS)
     [request] = bench.requests(1)

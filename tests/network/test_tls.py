@@ -39,7 +39,7 @@ def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> by
     return request_frame(api_key, 4, correlation_id, body)
 
 
-def answers(bench: ProcessorBench, client: TlsClient, number: int = 1) -> None:
+def responses(bench: ProcessorBench, client: TlsClient, number: int = 1) -> None:
     """Assert that a request of the client gets its response."""
     client.send(frame(number))
     [request] = bench.requests(1)
@@ -59,9 +59,9 @@ def test_b06_a_handshake_is_the_preparation_of_its_channel(bench: ProcessorBench
             bench.run_once()
         # On a busy machine the last bytes arrive later.
         bench.turn_until(lambda: not bench.restless(), "nothing wakes the loop")
-        answers(bench, other)
+        responses(bench, other)
     assert client.tls.version() == {0x303: "TLSv1.2", 0x304: "TLSv1.3"}[version.value]
-    answers(bench, client)
+    responses(bench, client)
     assert bench.published_value("handshakes") == 2
     assert bench.value("handshakes_under_way") == 0
 
@@ -83,18 +83,18 @@ def test_b04_what_is_left_inside_tls_is_read_when_a_mute_ends(pipeline: int) -> 
         client = TlsClient(bench).shake_hands()
         frames = [frame(1, os.urandom(LARGE_BYTES)), frame(2), frame(3), frame(4, os.urandom(LARGE_BYTES)), frame(5)]
         client.send(b"".join(frames))
-        answered: list[int] = []
+        responded: list[int] = []
 
-        def all_answered() -> bool:
+        def all_responded() -> bool:
             # Turns without a response as well: the channel is muted meanwhile.
             bench.run_once(5)
             for request in bench.targets[0].take():
                 bench.targets[0].answer(request, b"\0\0\0\4abcd")
-                answered.append(request.correlation_id)
-            return len(answered) == len(frames)
+                responded.append(request.correlation_id)
+            return len(responded) == len(frames)
 
-        bench.turn_until(all_answered, "every request has come")
-        assert answered == [1, 2, 3, 4, 5]
+        bench.turn_until(all_responded, "every request has come")
+        assert responded == [1, 2, 3, 4, 5]
         assert client.receive(40) == b"\0\0\0\4abcd" * 5
 
 
@@ -119,7 +119,7 @@ def test_fetched_records_arrive_as_they_are_in_the_file(bench: ProcessorBench, s
     assert not bench.restless()
 
 
-def test_a_read_that_has_to_write_first_goes_on_when_it_can(bench: ProcessorBench) -> None:
+def test_a_read_that_has_to_write_first_continues_when_it_can(bench: ProcessorBench) -> None:
     """For example, a client requests new keys while it reads nothing.
 
     This is simulated: no library can be forced to do it.
@@ -172,9 +172,9 @@ def test_connections_in_each_others_midst_are_given_their_own_records() -> None:
             assert not tls_transport._outgoing.pending
             assert not tls_transport._incoming.pending
         for number in range(60):
-            answers(bench, chance.choice(clients), number)
+            responses(bench, chance.choice(clients), number)
         for client in clients:
-            answers(bench, client)
+            responses(bench, client)
 
 
 def test_requests_in_each_others_midst_are_read_from_their_own_records() -> None:
@@ -201,7 +201,7 @@ def test_requests_in_each_others_midst_are_read_from_their_own_records() -> None
                     at = cut
         got: dict[int, bytes] = {}
 
-        def sent_and_taken() -> bool:
+        def sent_and_received() -> bool:
             of = chance.randrange(len(clients))
             piece = unsent[of][: chance.choice((1, 100, 3000, 20_000, 100_000))]
             unsent[of] = unsent[of][len(piece) :]
@@ -213,7 +213,7 @@ def test_requests_in_each_others_midst_are_read_from_their_own_records() -> None
                 bench.targets[0].answer(request, b"\0\0\0\4abcd")
             return len(got) == len(expected)
 
-        bench.turn_until(sent_and_taken, "every request has come")
+        bench.turn_until(sent_and_received, "every request has come")
         assert got == expected
         assert not bench.restless()
 
@@ -233,7 +233,7 @@ def test_half_open_handshakes_end_by_time_and_by_number() -> None:
         more = [bench.connect() for _ in range(3)]
         for each in silent[:3]:
             bench.wait_closed(each)
-        answers(bench, working)
+        responses(bench, working)
         bench.clock.advance_ms(5_000)
         for each in silent[3:]:
             bench.wait_closed(each)
@@ -241,7 +241,7 @@ def test_half_open_handshakes_end_by_time_and_by_number() -> None:
         bench.clock.advance_ms(5_000)
         for each in (*(each.plain for each in begun), *more):
             bench.wait_closed(each)
-        answers(bench, working)
+        responses(bench, working)
         assert bench.value("connections_closed", "failed_authentication") == 23
 
 
@@ -295,7 +295,7 @@ def test_mutated_handshakes_end_their_connections_and_nothing_else(bench: Proces
         bench.wait_closed(client.plain)
         for memory in (tls_transport._incoming, tls_transport._outgoing):
             assert not memory.pending, "what is left of one connection would go to the next"
-    answers(bench, working)
+    responses(bench, working)
     assert bench.value("connections_closed", "fault") == 0
     assert bench.published_value("handshakes_under_way") == 0
 
@@ -355,7 +355,7 @@ def test_h06_a_client_is_who_its_certificate_says(shows: bool, user: str) -> Non
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("has_ticket", [True, False])
-def test_h06_who_goes_on_with_a_session_is_the_same_user_until_others_are_trusted(
+def test_h06_who_continues_with_a_session_is_the_same_user_until_others_are_trusted(
     version: ssl.TLSVersion, has_ticket: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A session is resumed without the certificate; a listener with changed trust rejects the resumption."""
@@ -364,9 +364,9 @@ def test_h06_who_goes_on_with_a_session_is_the_same_user_until_others_are_truste
         context.options |= ssl.OP_NO_TICKET
     with tls_bench(ssl_client_auth="required") as bench:
         first = TlsClient(bench, context).shake_hands()
-        answers(bench, first)
+        responses(bench, first)
         again = TlsClient(bench, context, session=first.tls.session).shake_hands()
-        answers(bench, again, 2)
+        responses(bench, again, 2)
         assert again.tls.session_reused
         assert [each.user for each in bench.processor._selector.channels.values()] == ["CN=alice"] * 2
         changed = replace(bench.config, ssl_truststore_certificates=Authority("Another").pem)
@@ -453,7 +453,7 @@ def fails(bench: ProcessorBench, client: TlsClient) -> None:
         (b"\xff" * 20, "not a TLS handshake"),
     ],
 )
-def test_users_24_who_does_not_speak_tls_is_told_apart(
+def test_users_24_clients_without_tls_are_distinguished(
     bench: ProcessorBench, sent: bytes, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = bench.connect()
@@ -478,7 +478,7 @@ def test_a_client_that_leaves_within_its_handshake_is_no_failure(
     assert bench.value("connections_closed", "client") == 3
 
 
-def test_plain_listeners_beside_it_stay_plain(bench: ProcessorBench) -> None:
+def test_plain_listeners_next_to_it_stay_plain(bench: ProcessorBench) -> None:
     client = bench.connect(listener=1)
     client.send(frame(1))
     [request] = bench.requests(1)
@@ -491,7 +491,7 @@ def test_the_kernel_is_asked_whether_it_encrypts(bench: ProcessorBench, monkeypa
     """Without support, as on a machine without the module, files pass through OpenSSL; a plain socket has no keys."""
     monkeypatch.setattr(tls_kernel_transport, "is_offered", lambda: True)
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        answers(bench, TlsClient(bench, client_context(maximum_version=version)).shake_hands())
+        responses(bench, TlsClient(bench, client_context(maximum_version=version)).shake_hands())
     for channel in bench.processor._selector.channels.values():
         assert isinstance(channel.tls, tls_kernel_transport.KernelTlsTransport)
         assert channel.tls._kernel_sends == tls_kernel_transport.kernel_encrypts(channel.tls._sock)
@@ -539,16 +539,16 @@ def test_what_came_before_a_record_that_was_changed_is_served(bench: ProcessorBe
     assert bench.value("connections_closed", "fault") == 0
 
 
-def test_b09_a_response_that_the_socket_does_not_take_goes_on_where_it_was(bench: ProcessorBench) -> None:
+def test_b09_a_response_that_the_socket_does_not_take_continues_where_it_was(bench: ProcessorBench) -> None:
     """Encrypted records are not encrypted again, with other reads and requests meanwhile; no bytes are sent twice."""
     client = TlsClient(bench, send_buffer=4096).shake_hands()
     expected = b""
     for number in range(60):
         client.send(frame(number))
         [request] = bench.requests(1)
-        answer = b"\0\0\0\4%04d" % number + os.urandom(20_000 if number % 3 else 200_000)
-        bench.targets[0].answer(request, answer)
-        expected += answer
+        response = b"\0\0\0\4%04d" % number + os.urandom(20_000 if number % 3 else 200_000)
+        bench.targets[0].answer(request, response)
+        expected += response
         if number % 7 == 0:
             bench.run_once()
     assert client.receive(len(expected)) == expected

@@ -30,9 +30,9 @@ CREATED = {
 def test_one_description_serves_every_version(version: int) -> None:
     wire = codec.encode_response(ApiKey.CREATE_TOPICS, version, 258, CREATED)
     assert wire[:8] == (len(wire) - 4).to_bytes(4, "big") + b"\x00\x00\x01\x02"
-    answer = codec.decode_response(ApiKey.CREATE_TOPICS, version, wire, 4, len(wire))
-    (topic,) = answer.topics
-    assert answer.throttle_time_ms == 5
+    response = codec.decode_response(ApiKey.CREATE_TOPICS, version, wire, 4, len(wire))
+    (topic,) = response.topics
+    assert response.throttle_time_ms == 5
     assert (topic.name, topic.error_code, topic.error_message) == ("orders", 36, "there")
     if version >= 5:
         (config,) = topic.configs

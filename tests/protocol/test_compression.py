@@ -144,9 +144,9 @@ def test_a_batch_in_very_many_pieces_of_nothing_is_rejected(
     codec: int, pieces: Callable[[int], bytes], whole: bytes | None
 ) -> None:
     assert decompress(codec, pieces(MOST_PIECES), 1 << 20) == (whole or b"a" * MOST_PIECES)
-    with pytest.raises(ApiError, match=f"more than {MOST_PIECES}") as refused:
+    with pytest.raises(ApiError, match=f"more than {MOST_PIECES}") as rejected:
         decompress(codec, pieces(MOST_PIECES + 1), 1 << 20)
-    assert refused.value.code == 2
+    assert rejected.value.code == 2
 
 
 def test_chunks_of_usual_size_may_be_many() -> None:

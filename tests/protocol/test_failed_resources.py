@@ -45,9 +45,9 @@ def served(*keys: ApiKey) -> list[tuple[ApiKey, int]]:
     return [(key, each) for key in keys for each in range(APIS[key].min_version, APIS[key].max_version + 1)]
 
 
-def look(key: ApiKey, version: int, answer: Values, request: Values | None = None) -> dict[Resource, bool] | None:
+def look(key: ApiKey, version: int, response: Values, request: Values | None = None) -> dict[Resource, bool] | None:
     frame = b"" if request is None else codec.encode_request(key, version, 1, "client", request)[4:]
-    wire = codec.encode_response(key, version, 1, answer)
+    wire = codec.encode_response(key, version, 1, response)
     return failed_resources(Asked(key, version, frame), memoryview(wire))
 
 
@@ -100,15 +100,17 @@ def test_d22_partitions_of_a_commit_are_the_groups(key: ApiKey, version: int) ->
 @pytest.mark.parametrize(("key", "version"), served(ApiKey.OFFSET_FETCH))
 def test_d22_groups_of_an_offset_fetch(key: ApiKey, version: int) -> None:
     if version < 8:
-        answer: Values = {"error_code": NOT_COORDINATOR, "topics": []}
+        response: Values = {"error_code": NOT_COORDINATOR, "topics": []}
         # The first versions have no error for the group.
         expected = None if version < 2 else {(b"g",): True}
-        assert look(key, version, answer, {"group_id": "g", "topics": []}) == expected
+        assert look(key, version, response, {"group_id": "g", "topics": []}) == expected
         return
     request = {"groups": [{"group_id": name, "topics": []} for name in "gh"]}
     for second, expected in ((NO_MEMBER, {("g",): True, ("h",): False}), (0, None)):
-        answer = {"groups": [{"group_id": "g", "error_code": NOT_COORDINATOR}, {"group_id": "h", "error_code": second}]}
-        assert look(key, version, answer, request) == expected
+        response = {
+            "groups": [{"group_id": "g", "error_code": NOT_COORDINATOR}, {"group_id": "h", "error_code": second}]
+        }
+        assert look(key, version, response, request) == expected
 
 
 @pytest.mark.parametrize(("key", "version"), served(ApiKey.FIND_COORDINATOR))
@@ -116,10 +118,10 @@ def test_d22_a_group_and_a_transactional_id_of_one_name_are_two(key: ApiKey, ver
     found = []
     for key_type in (0, 1):
         if version < 4:
-            request, answer = {"key": "g"}, {"error_code": NOT_COORDINATOR}
+            request, response = {"key": "g"}, {"error_code": NOT_COORDINATOR}
         else:
-            request, answer = {"coordinator_keys": ["g"]}, {"coordinators": [{"key": "g", "error_code": 15}]}
-        failed = look(key, version, answer, {**request, **({"key_type": key_type} if version else {})})
+            request, response = {"coordinator_keys": ["g"]}, {"coordinators": [{"key": "g", "error_code": 15}]}
+        failed = look(key, version, response, {**request, **({"key_type": key_type} if version else {})})
         assert failed is not None
         assert list(failed.values()) == [True]
         found += failed

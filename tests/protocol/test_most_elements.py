@@ -47,9 +47,9 @@ SHAPES: dict[str, Shape] = {
 
 
 def request(shape: Shape, topics: int, partitions: int) -> bytes:
-    _, _, head, topic, part, behind_topic, behind = shape
+    _, _, head, topic, part, behind_topic, following = shape
     count = compact if behind_topic else legacy
-    return head + count(topics) + (topic + count(partitions) + part * partitions + behind_topic) * topics + behind
+    return head + count(topics) + (topic + count(partitions) + part * partitions + behind_topic) * topics + following
 
 
 @pytest.mark.parametrize("name", SHAPES)

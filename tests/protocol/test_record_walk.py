@@ -34,12 +34,12 @@ class Plain:
 
     def number(self, most_bytes: int = 5) -> int:
         raw = 0
-        for taken in range(most_bytes):
+        for received in range(most_bytes):
             if self.at >= len(self.data):
                 raise NotReadableError
             byte = self.data[self.at]
             self.at += 1
-            raw |= (byte & 0x7F) << 7 * taken
+            raw |= (byte & 0x7F) << 7 * received
             if byte < 0x80:
                 return (raw >> 1) ^ -(raw & 1)
         raise NotReadableError

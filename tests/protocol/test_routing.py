@@ -59,7 +59,7 @@ def test_produce_goes_to_the_owner_of_its_first_partition(version: int, transact
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_a_produce_of_one_partition_is_told_from_one_of_several(version: int) -> None:
+def test_a_produce_of_one_partition_is_distinguished_from_one_of_several(version: int) -> None:
     for parts, is_single in (
         ({"a": (1,)}, True),
         ({"a": (1, 2)}, False),

@@ -63,8 +63,8 @@ def groups(count: int, members: int = 0) -> dict[str, Any]:
         return {"error_code": 0, "group_id": f"group-{number}", "members": each}
 
     made: list[int] = []
-    refuse = lambda number: {"error_code": 44, "group_id": f"group-{number}"}  # noqa: E731
-    return {"throttle_time_ms": 0, "groups": Lazily(range(count), described, refuse), "made": made}
+    reject = lambda number: {"error_code": 44, "group_id": f"group-{number}"}  # noqa: E731
+    return {"throttle_time_ms": 0, "groups": Lazily(range(count), described, reject), "made": made}
 
 
 def decoded(data: bytes) -> Any:
@@ -93,11 +93,11 @@ def test_what_does_not_fit_is_rejected_and_what_is_smaller_still_fits() -> None:
     """A group of 5 members has about 600 bytes; an error entry does not count towards the limit."""
     values = without_made(groups(100, members=5))
     data, encoder, _ = written(ApiKey.DESCRIBE_GROUPS, 4, values, most_bytes=6000)
-    answers = decoded(data).groups
-    codes = [group.error_code for group in answers]
+    responses = decoded(data).groups
+    codes = [group.error_code for group in responses]
     assert codes == [0] * 9 + [44] * 91
-    assert [len(group.members) for group in answers] == [5] * 9 + [0] * 91
-    assert [group.group_id for group in answers] == [f"group-{number}" for number in range(100)]
+    assert [len(group.members) for group in responses] == [5] * 9 + [0] * 91
+    assert [group.group_id for group in responses] == [f"group-{number}" for number in range(100)]
     assert encoder.error_code == 44
 
 
@@ -121,7 +121,7 @@ def test_a_name_that_no_version_has_is_an_error() -> None:
         written(ApiKey.DESCRIBE_GROUPS, 4, {"groups": [{"gruop_id": ""}]})
 
 
-def test_elements_written_elsewhere_stand_in_a_response_as_they_are() -> None:
+def test_elements_written_elsewhere_are_in_a_response_as_they_are() -> None:
     """Such elements are responses of other coordinators for their groups; each error code remains with its element."""
     values = without_made(groups(40, members=3))
     work = encoded_elements((ApiKey.DESCRIBE_GROUPS, 4, "groups"), values["groups"], 6000)

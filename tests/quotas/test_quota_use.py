@@ -35,7 +35,7 @@ def test_a_rate_is_over_the_windows_of_the_broker_and_all_owners() -> None:
     assert (use.client_id, use.limit, use.rate, use.throttled) == ("a", 1e6, 10_000.0, 0)
 
 
-def test_who_is_throttled_comes_first_then_who_is_nearest_to_the_limit() -> None:
+def test_who_is_throttled_is_first_then_who_is_nearest_to_the_limit() -> None:
     far, near, over = (("far", 1e6, 100_000, NOW_NS), ("near", 1e5, 300_000, NOW_NS), ("over", 1e3, 100_000, NOW_NS))
     found = uses(tables_after(far, near, over))
     assert [each.client_id for each in found] == ["over", "near", "far"]

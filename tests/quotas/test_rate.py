@@ -66,7 +66,7 @@ def test_the_rate_of_a_client_is_one_number_over_all_owners() -> None:
     assert given > 10_000
 
 
-def test_a_successor_goes_on_with_what_was_recorded() -> None:
+def test_a_successor_continues_with_what_was_recorded() -> None:
     all_tables = tables()
     produce(book(all_tables), MEGABYTE).charge(15 * MEGABYTE, START_NS)
     assert produce(book(all_tables), MEGABYTE).charge(MEGABYTE, START_NS) == 6_000

@@ -158,11 +158,11 @@ def test_h07_what_cannot_be_served_is_named_with_its_remedy(
     (tmp_path / "ca.pem").write_text(AUTHORITY.pem)
     places = {"jks": tmp_path / "own.jks", "p12": tmp_path / "own.p12", "ca": tmp_path / "ca.pem", "pem": pem}
     filled = {name: text.format(**places) if name.endswith("location") else text for name, text in sets.items()}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as rejected:
         made(filled)
-    assert says in str(refused.value)
-    assert "sesame" not in str(refused.value)
-    assert "PRIVATE KEY-----\n" not in str(refused.value)
+    assert says in str(rejected.value)
+    assert "sesame" not in str(rejected.value)
+    assert "PRIVATE KEY-----\n" not in str(rejected.value)
 
 
 def test_ciphers_have_the_names_of_the_standard_and_of_openssl() -> None:

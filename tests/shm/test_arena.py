@@ -50,9 +50,9 @@ def test_any_use_keeps_blocks_apart_and_loses_none(steps: list[tuple[bool, int]]
     total = 16
     arena = ArenaAllocator(total * BLOCK_BYTES)
     held: dict[int, set[int]] = {}
-    for take, number in steps:
+    for receive, number in steps:
         used = set().union(*held.values())
-        if take:
+        if receive:
             blocks = max(1, -(-number // BLOCK_BYTES))
             free = [first for first in range(total - blocks + 1) if not used & set(range(first, first + blocks))]
             offset = arena.allocate(number)

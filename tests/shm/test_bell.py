@@ -72,8 +72,8 @@ def test_ringing_a_full_semaphore_is_harmless() -> None:
 
 
 def test_a_signal_wakes_the_waiter(semaphore: posix_ipc.Semaphore) -> None:
-    came: list[int] = []
-    before = signal.signal(signal.SIGUSR1, lambda number, _frame: came.append(number))
+    arrived: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _frame: arrived.append(number))
     woken = threading.Event()
 
     def send() -> None:
@@ -88,7 +88,7 @@ def test_a_signal_wakes_the_waiter(semaphore: posix_ipc.Semaphore) -> None:
         woken.set()
         sender.join()
         signal.signal(signal.SIGUSR1, before)
-    assert set(came) == {signal.SIGUSR1}
+    assert set(arrived) == {signal.SIGUSR1}
 
 
 def test_event_bell_is_readable_until_drained() -> None:

@@ -91,7 +91,7 @@ def test_phases_one_by_one_and_by_the_array(pages: MetricsSegment) -> None:
     assert reading.phases[18, "local"].count == 0
 
 
-def test_a_successor_goes_on_counting(pages: MetricsSegment) -> None:
+def test_a_successor_continues_counting(pages: MetricsSegment) -> None:
     page = pages.page(PROCESSOR, 0)
     for generation in (1, 2):
         writer = MetricsWriter(page)
@@ -118,7 +118,7 @@ def test_more_api_keys_than_slots_share_the_last(pages: MetricsSegment) -> None:
     assert counts == {**dict.fromkeys(range(31), 2), OTHER_API_KEY: 2 * (93 - 31)}
 
 
-def test_histograms_of_other_metrics_stand_beside_the_phases(pages: MetricsSegment) -> None:
+def test_histograms_of_other_metrics_stand_next_to_the_phases(pages: MetricsSegment) -> None:
     """Rows `D16`, `D17`: throttle time and request size by API."""
     page = pages.page(PROCESSOR, 0)
     writer = MetricsWriter(page)

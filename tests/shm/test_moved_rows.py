@@ -31,7 +31,7 @@ def test_a_reader_begins_where_the_list_ends() -> None:
     assert reader.read() == [8]
 
 
-def test_a_reader_that_was_left_behind_is_told_so_and_goes_on() -> None:
+def test_a_reader_that_missed_rows_learns_it_and_continues() -> None:
     moved = lists()
     reader = moved.reader(1)
     for row in range(CAPACITY - 1):

@@ -189,7 +189,7 @@ def test_flags_of_many_rows_are_raised_together() -> None:
     assert [table.waiters(row) for row in range(ROWS)] == [[2], [], [], [2], []]
 
 
-def test_traffic_is_counted_by_row_and_begins_anew_with_another_partition() -> None:
+def test_traffic_is_counted_by_row_and_begins_again_with_another_partition() -> None:
     """BrokerTopicMetrics of section F: the owner counts incoming traffic, every handler its outgoing traffic."""
     table = new_table()
     for row in range(ROWS):

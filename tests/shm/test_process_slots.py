@@ -69,9 +69,9 @@ def test_words_of_single_fields(slots: ProcessSlots) -> None:
 def test_last_words_are_cut_at_a_whole_character(slots: ProcessSlots, text: str) -> None:
     slots.set_last_words(HANDLER, 0, "something longer that was said before " * 5)
     slots.set_last_words(HANDLER, 0, text)
-    said = slots.last_words(HANDLER, 0)
-    assert text.startswith(said)
-    assert len(text.encode()) <= 256 or 253 <= len(said.encode()) <= 256
+    stated = slots.last_words(HANDLER, 0)
+    assert text.startswith(stated)
+    assert len(text.encode()) <= 256 or 253 <= len(stated.encode()) <= 256
     assert slots.last_words(CONTROLLER, 0) == slots.last_words(PROCESSOR, 1) == ""
 
 

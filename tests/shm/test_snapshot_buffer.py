@@ -60,11 +60,11 @@ def test_what_does_not_fit_is_left_out_and_counted(snapshots: SnapshotSegment) -
     SnapshotWriter(view).publish({"groups": list(groups), "transactions": []}, ("groups", "transactions"), 1)
     read = SnapshotReader(view).read()
     assert read is not None
-    told = len(read["groups"])
-    assert read["groups"] == groups[:told]
-    assert 0 < told < len(groups)
-    assert read[LEFT_OUT] == {"groups": len(groups) - told}
-    assert told * 100 > HANDLER_BYTES // 2
+    reported = len(read["groups"])
+    assert read["groups"] == groups[:reported]
+    assert 0 < reported < len(groups)
+    assert read[LEFT_OUT] == {"groups": len(groups) - reported}
+    assert reported * 100 > HANDLER_BYTES // 2
 
 
 def test_what_can_never_fit_is_an_error(snapshots: SnapshotSegment) -> None:

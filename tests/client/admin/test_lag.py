@@ -85,7 +85,7 @@ def test_unknown_is_not_zero() -> None:
     assert row.committed == Committed(3, None, "")
 
 
-def test_a_negative_lag_is_a_topic_that_was_made_anew() -> None:
+def test_a_negative_lag_is_a_topic_that_was_recreated() -> None:
     """Row 17: shown as 0, such a lag would hide the problem."""
     assert facts(measured(Log([batch(0, 5, 60)], end=5), 9)) == (None, None, (lag.BEYOND_END,))
 
@@ -148,9 +148,9 @@ def test_every_partition_is_found_however_little_a_response_holds() -> None:
 def test_records_that_go_while_they_are_looked_for() -> None:
     log = Log([batch(0, 5, 60)], end=5)
     fake = FakeBroker({PARTITION: log})
-    gone = {"partition_index": 0, "error_code": 1}
+    ended = {"partition_index": 0, "error_code": 1}
     with fake.serving() as address, BlockingClient(address) as client:
-        fake.responses[ApiKey.FETCH] = [{"responses": [{"topic": "orders", "partitions": [gone]}]}]
+        fake.responses[ApiKey.FETCH] = [{"responses": [{"topic": "orders", "partitions": [ended]}]}]
         (row,) = lag.measure(
             client, FakeClock(wall_ms=NOW_MS), {PARTITION: Committed(0, None, "")}, read_committed=False
         )

@@ -32,7 +32,7 @@ def test_g02_entries_of_bootstrap_servers(text: str, expected: tuple[str, int]) 
 
 
 @pytest.mark.parametrize("text", ["broker", "broker:", ":9092", "broker:port", "broker:0", "broker:65536", "a:1:2"])
-def test_g02_what_is_no_address_is_named(text: str) -> None:
+def test_g02_an_invalid_address_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         parse_bootstrap([text], USE_ALL_DNS_IPS, look_up)
 

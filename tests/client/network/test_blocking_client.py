@@ -13,7 +13,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 
 
 @contextmanager
-def answering(*responses: bytes) -> Iterator[str]:
+def responding(*responses: bytes) -> Iterator[str]:
     """Serve one connection: for each request the next response, one byte at a time; then close."""
 
     def serve() -> None:
@@ -38,7 +38,7 @@ def versions(correlation_id: int = 0, *served: tuple[int, int, int]) -> bytes:
 
 
 def test_the_highest_common_version_is_used() -> None:
-    with answering(versions(0, (3, 0, 9))) as address, BlockingClient(address) as client:
+    with responding(versions(0, (3, 0, 9))) as address, BlockingClient(address) as client:
         assert client.highest_version(ApiKey.METADATA, 12) == 9
         assert client.highest_version(ApiKey.METADATA, 5) == 5
         with pytest.raises(ConnectionFailed, match="does not serve CREATE_TOPICS"):
@@ -48,7 +48,7 @@ def test_the_highest_common_version_is_used() -> None:
 
 
 def test_a_list_of_addresses_is_tried_in_order() -> None:
-    with answering(versions()) as address, BlockingClient(f"127.0.0.1:1,{address}") as client:
+    with responding(versions()) as address, BlockingClient(f"127.0.0.1:1,{address}") as client:
         assert client.endpoint == ("127.0.0.1", int(address.rpartition(":")[2]))
 
 
@@ -73,7 +73,7 @@ def test_a_request_ends_at_its_timeout() -> None:
 )
 def test_a_broken_response_is_a_connection_failure(response: bytes, complaint: str) -> None:
     with (
-        answering(response) as address,
+        responding(response) as address,
         pytest.raises(ConnectionFailed, match=complaint),
         BlockingClient(address),
     ):

@@ -91,7 +91,7 @@ def test_g29_a_lost_connection_is_looked_up_again(states: ClusterConnectionState
     assert states.connecting(1, 1000, "host").host == "10.9.9.9"
 
 
-def test_g29_another_host_begins_anew(states: ClusterConnectionStates, resolver: Resolver) -> None:
+def test_g29_another_host_begins_again(states: ClusterConnectionStates, resolver: Resolver) -> None:
     for _ in range(5):
         states.connecting(1, 0, "host")
         states.disconnected(1, 0)

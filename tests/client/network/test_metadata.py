@@ -195,7 +195,7 @@ def test_g08_responses_become_values() -> None:
         assert found.has_reliable_leader_epochs == (version >= 9)
 
 
-def test_g10_a_newer_leader_from_another_response_is_taken() -> None:
+def test_g10_a_newer_leader_from_another_response_is_used() -> None:
     metadata = new_metadata()
     metadata.add("t", 0)
     update(metadata, topic("t", 5, 5, 5, 5, number=1))

@@ -54,8 +54,8 @@ def test_g28_error_35_is_followed_by_the_version_that_the_broker_names(
     world.client.ready(world.nodes[0], world.now_ms)
     world.selector.establish(1)
     world.poll()
-    refusal = versions_answer(served) | {"error_code": ErrorCode.UNSUPPORTED_VERSION}
-    world.selector.response(1, refusal, version=0)
+    rejection = versions_answer(served) | {"error_code": ErrorCode.UNSUPPORTED_VERSION}
+    world.selector.response(1, rejection, version=0)
     world.poll()
     assert world.selector.unanswered[1][0].api_version == asked_next
     world.selector.response(1, versions_answer(SERVED))
@@ -75,7 +75,7 @@ def test_g28_another_error_to_api_versions_ends_the_connection() -> None:
     assert 1 not in world.selector.endpoints
 
 
-def test_g28_a_rejected_authentication_is_told(world: World) -> None:
+def test_g28_a_rejected_authentication_is_reported(world: World) -> None:
     error = SaslAuthenticationFailed("wrong password")
     world.client.ready(world.nodes[1], world.now_ms)
     world.selector.end(2, ChannelState(ChannelPhase.AUTHENTICATION_FAILED, "host2", error))
@@ -135,7 +135,7 @@ def test_g23_a_request_without_a_response_completes_when_it_has_left(world: Worl
 
 
 @pytest.mark.parametrize("damage", ["another id", "cut short", "not asked for"])
-def test_g23_what_is_no_response_ends_the_connection(
+def test_g23_an_invalid_response_ends_the_connection(
     world: World, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = [world.send(1), world.send(1)]
@@ -156,7 +156,7 @@ def test_g23_what_is_no_response_ends_the_connection(
     assert "invalid response of node" in caplog.text
 
 
-def test_g34_the_highest_version_that_both_speak_is_taken(world: World) -> None:
+def test_g34_the_highest_common_version_is_used(world: World) -> None:
     world.send(1, versions=(0, 3))
     world.send(1, versions=(4, 9))
     assert [each.api_version for each in world.selector.sent[-2:]] == [3, 5]
@@ -265,7 +265,7 @@ def test_g31_an_idle_connection_ends_without_a_warning(world: World, caplog: pyt
     assert not caplog.records
 
 
-def test_g32_a_poll_waits_for_whatever_comes_first(world: World) -> None:
+def test_g32_a_poll_waits_for_whatever_is_first(world: World) -> None:
     world.poll(25)
     assert world.selector.timeouts[-1] == 25
     world.send(1, timeout_ms=17)
@@ -325,7 +325,7 @@ def test_g09_a_connection_that_is_being_made_goes_before_one_that_would_have_to_
     assert world.client.least_loaded_node(world.now_ms) == third, "it was never tried, so longest ago"
 
 
-def test_g09_without_any_node_that_can_be_asked_the_client_begins_anew(world: World) -> None:
+def test_g09_without_any_node_that_can_be_asked_the_client_begins_again(world: World) -> None:
     for node in world.nodes:
         del world.addresses[node.host]
     world.selector.end(1)

@@ -69,7 +69,7 @@ def test_g28_sasl_prepares_a_connection(sasl: SaslBroker, protocol: str, mechani
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_g28_a_client_that_is_not_believed_is_told_why(sasl: SaslBroker, mechanism: str, tmp_path: Path) -> None:
+def test_g28_a_client_that_is_not_believed_gets_the_reason(sasl: SaslBroker, mechanism: str, tmp_path: Path) -> None:
     wrong = properties(sasl, "SASL_SSL", mechanism, tmp_path, "wrong", token(audience="somebody else"))
     with LiveClient(wrong) as client:
         node = next(iter(client.metadata.fetch().nodes.values()))
@@ -100,19 +100,19 @@ def test_a_session_is_renewed_before_it_ends_while_requests_are_in_flight(
     with LiveClient(given) as client:
         node = client.know("topic")
         client.connect(node)
-        renewed, last, answered = 0, None, 0
+        renewed, last, responded = 0, None, 0
         sent: list[list[ClientResponse]] = []
 
         def has_been_renewed() -> bool:
-            nonlocal renewed, last, answered
+            nonlocal renewed, last, responded
             channel = client.selector._channels.get(node.id)
             assert channel is not None, "the connection stays"
             if channel._authenticator is not last:
                 renewed, last = renewed + 1, channel._authenticator
             while client.network.ready(node, client.now_ms):
                 sent.append(client.send(node))
-            answered = sum(map(len, sent))
-            return renewed > 3 and answered > 10
+            responded = sum(map(len, sent))
+            return renewed > 3 and responded > 10
 
         client.poll_until(has_been_renewed, "a session that is renewed twice")
         client.poll_until(lambda: all(sent), "all responses")

@@ -95,12 +95,12 @@ def received(selector: Selector, count: int) -> list[bytes]:
     """Poll until that many responses have arrived."""
     found: list[bytes] = []
 
-    def has_come() -> bool:
+    def has_arrived() -> bool:
         selector.poll(20)
         found.extend(map(content_of, selector.completed_receives))
         return len(found) >= count
 
-    wait_until(has_come, "responses")
+    wait_until(has_arrived, "responses")
     return found
 
 
@@ -186,7 +186,9 @@ def _read(peer: socket.socket, into: bytearray, size: int) -> None:
         into += peer.recv(1 << 20)
 
 
-def test_g31_the_end_of_a_connection_is_told_after_what_came_before_it(selector: Selector, listener: Listener) -> None:
+def test_g31_the_end_of_a_connection_is_reported_after_what_came_before_it(
+    selector: Selector, listener: Listener
+) -> None:
     peer = connect(selector, listener)
     peer.sendall(frame(b"last words") + b"\0\0")
     peer.close()
@@ -204,7 +206,7 @@ def test_g31_the_end_of_a_connection_is_told_after_what_came_before_it(selector:
     connect(selector, listener).close()
 
 
-def test_g31_a_rejected_connection_is_told(selector: Selector, listener: Listener) -> None:
+def test_g31_a_rejected_connection_is_reported(selector: Selector, listener: Listener) -> None:
     endpoint = listener.endpoint
     listener.close()
     selector.connect(1, endpoint, -1, -1)
@@ -213,7 +215,7 @@ def test_g31_a_rejected_connection_is_told(selector: Selector, listener: Listene
     assert selector.disconnected[1].remote == f"{HOST}:{endpoint.port}"
 
 
-def test_g31_a_write_that_fails_is_told_in_the_next_poll(selector: Selector, listener: Listener) -> None:
+def test_g31_a_write_that_fails_is_reported_in_the_next_poll(selector: Selector, listener: Listener) -> None:
     peer = connect(selector, listener)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
@@ -229,7 +231,7 @@ def test_g31_a_write_that_fails_is_told_in_the_next_poll(selector: Selector, lis
 
 
 @pytest.mark.parametrize("wire", [struct.pack(">i", -1), b"HTTP/1.1 400 Bad Request", struct.pack(">i", 3) + b"abc"])
-def test_g31_what_is_no_response_ends_the_connection(
+def test_g31_an_invalid_response_ends_the_connection(
     selector: Selector, listener: Listener, wire: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     peer = connect(selector, listener)

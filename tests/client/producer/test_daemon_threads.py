@@ -14,11 +14,11 @@ def test_outcomes_come_back_and_further_calls_wait_for_a_thread() -> None:
     threads = DaemonThreads(2, "calls of a test")
     go = threading.Event()
     waiting = [threads.submit(go.wait, deadline_s()) for _ in range(2)]
-    behind = threads.submit(lambda: threading.current_thread().daemon)
-    assert not behind.done()
+    following = threads.submit(lambda: threading.current_thread().daemon)
+    assert not following.done()
     go.set()
     assert [each.result(deadline_s()) for each in waiting] == [True, True]
-    assert behind.result(deadline_s()) is True
+    assert following.result(deadline_s()) is True
     assert isinstance(threads.submit(int, "none").exception(deadline_s()), ValueError)
     names = {thread.name for thread in threading.enumerate() if thread.name.startswith("calls of a test")}
     assert len(names) == 2

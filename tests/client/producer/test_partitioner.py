@@ -93,9 +93,9 @@ def test_g14_round_robin_takes_each_partition_with_a_leader_in_turn() -> None:
     def next_of(leaders: list[int | None]) -> int:
         return partitioner(TOPIC, None, None, None, None, cluster_of(leaders))
 
-    turns = [next_of([1, None, 2, 1]) for _ in range(9)]
-    assert sorted(turns[:3]) == [0, 2, 3]
-    assert turns[:3] * 3 == turns
+    rounds = [next_of([1, None, 2, 1]) for _ in range(9)]
+    assert sorted(rounds[:3]) == [0, 2, 3]
+    assert rounds[:3] * 3 == rounds
     assert sorted(next_of([None, None]) for _ in range(2)) == [0, 1]
 
 

@@ -113,11 +113,15 @@ def test_a_batch_that_gets_another_sequence_is_written_again_and_the_earlier_mem
 
 
 def test_g26_the_parts_of_a_split_batch_take_over_records_futures_and_callbacks() -> None:
-    told: list[tuple[int, KafkaError | None]] = []
+    reported: list[tuple[int, KafkaError | None]] = []
     batch = batch_of()
     futures = [
         batch.try_append(
-            BASE_MS + n, b"%d" % n, bytes(50), headers_bytes(()), lambda meta, error: told.append((meta.offset, error))
+            BASE_MS + n,
+            b"%d" % n,
+            bytes(50),
+            headers_bytes(()),
+            lambda meta, error: reported.append((meta.offset, error)),
         )
         for n in range(10)
     ]
@@ -135,7 +139,7 @@ def test_g26_the_parts_of_a_split_batch_take_over_records_futures_and_callbacks(
         base += part.record_count
     assert records == [b"%d" % n for n in range(10)]
     assert [future.result(0).offset for future in futures if future] == list(range(1000, 1010))
-    assert told == [(offset, None) for offset in range(1000, 1010)]
+    assert reported == [(offset, None) for offset in range(1000, 1010)]
 
 
 def test_g27_a_batch_is_completed_once() -> None:

@@ -79,14 +79,14 @@ def test_g16_a_batch_is_closed_when_a_record_does_not_fit_and_the_first_may_be_l
 
 def test_g16_memory_that_is_not_needed_after_all_goes_back() -> None:
     queues = Queues()
-    taken = queues.pool.allocate
+    received = queues.pool.allocate
 
     def allocate(size_bytes: int, max_block_ms: float) -> None:
         """Make a batch in another thread while this one waits for memory."""
-        queues.pool.allocate = taken  # type: ignore[method-assign]
+        queues.pool.allocate = received  # type: ignore[method-assign]
         del queues.pool.try_allocate
         queues.append(0)
-        taken(size_bytes, max_block_ms)
+        received(size_bytes, max_block_ms)
 
     queues.pool.allocate = allocate  # type: ignore[method-assign]
     queues.pool.try_allocate = lambda size_bytes: size_bytes < 0  # type: ignore[method-assign]
@@ -198,7 +198,7 @@ def test_g20_a_request_takes_one_batch_a_partition_and_begins_elsewhere_each_tim
     assert drained(1) == [2]
 
 
-def test_g20_only_what_a_broker_leads_is_taken_for_it() -> None:
+def test_g20_only_partitions_that_a_broker_leads_are_drained_for_it() -> None:
     queues = Queues(TWO_NODES, linger_ms=0)
     queues.append(0)
     queues.append(1)
@@ -232,7 +232,7 @@ def test_g24_retries_go_back_in_the_order_of_their_sequences() -> None:
     assert list(queue) == [*batches.values(), new]
 
 
-def test_g27_what_waits_for_too_long_is_taken_out() -> None:
+def test_g27_batches_past_their_delivery_timeout_are_removed() -> None:
     queues = Queues(delivery_timeout_ms=100)
     queues.append(0)
     queues.pass_ms(99)

@@ -281,9 +281,9 @@ class Cluster:
             return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if len(records) > self.config.largest_batch:
             return Appended(ErrorCode.MESSAGE_TOO_LARGE)
-        refusal = self._not_in_transaction(header.api_version, request.transactional_id, partition, records)
-        if refusal:
-            return Appended(refusal)
+        rejection = self._not_in_transaction(header.api_version, request.transactional_id, partition, records)
+        if rejection:
+            return Appended(rejection)
         appended = Appended(ErrorCode.NOT_ENOUGH_REPLICAS)
         mishap = self.chance.random() < self.append_errors
         if not mishap or self.chance.random() < 0.5:

@@ -46,7 +46,7 @@ def forgetting(rig: Rig, *, start: int | None = None) -> None:
     log.answer_to_unknown = ErrorCode.UNKNOWN_PRODUCER_ID
 
 
-def test_g24_a_producer_whose_records_are_all_gone_begins_anew() -> None:
+def test_g24_a_producer_whose_records_are_all_gone_begins_again() -> None:
     """UNKNOWN_PRODUCER_ID: an idempotent producer numbers batches in flight from 0, with its next epoch."""
     rig = calm_rig(linger_ms=0, batch_size=100)
 
@@ -84,7 +84,7 @@ def test_g24_a_partition_that_has_moved_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_g24_a_transaction_goes_on_only_if_nothing_acknowledged_is_lost(is_lost: bool) -> None:
+def test_g24_a_transaction_continues_only_if_nothing_acknowledged_is_lost(is_lost: bool) -> None:
     """UNKNOWN_PRODUCER_ID in a transaction: it continues after retention, and not where records should be there."""
     rig = calm_rig(transactional_id="transfers")
     failed: list[KafkaError] = []
@@ -186,13 +186,13 @@ def test_g24_the_first_batch_of_a_partition_goes_alone(monkeypatch: pytest.Monke
     rig.cluster.outcome = PartResponse(None, None, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     response = rig.cluster.response
 
-    def refuse_the_first(node_id: int, wire: bytes) -> bytes | None:
-        answered = response(node_id, wire)
+    def reject_the_first(node_id: int, wire: bytes) -> bytes | None:
+        responded = response(node_id, wire)
         if rig.cluster.produced:
             rig.cluster.outcome = None
-        return answered
+        return responded
 
-    monkeypatch.setattr(rig.cluster, "response", refuse_the_first)
+    monkeypatch.setattr(rig.cluster, "response", reject_the_first)
     rig.run(sending(rig, 30))
     check_all_ended(rig)
     assert errors_of(rig) == [None] * 30

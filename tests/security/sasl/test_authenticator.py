@@ -29,9 +29,9 @@ class ExpiringServer(PlainServer):
     """A mechanism with credentials for a minute."""
 
     def respond(self, token: bytes) -> bytes:
-        answer = super().respond(token)
+        response = super().respond(token)
         self.expires_ms = NOW_MS + 60_000
-        return answer
+        return response
 
 
 def listener(reauth_ms: int = 0, most_bytes: int = 1000, make: Callable[..., Any] = PlainServer) -> SaslListener:
@@ -62,16 +62,16 @@ def versions(version: int = 3, name: str = "me", **fields: Any) -> bytes:
     return plain[:2] + version.to_bytes(2, "big") + plain[4:]
 
 
-def answer(key: ApiKey, version: int, step: Step) -> Any:
+def response(key: ApiKey, version: int, step: Step) -> Any:
     return codec.decode_response(key, version, memoryview(step.response), 4, len(step.response))
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_h08_a_handshake_and_a_token_make_a_user(version: int) -> None:
     one = begun()
-    offered = answer(ApiKey.SASL_HANDSHAKE, 1, one.take(handshake(), 0, 1))
+    offered = response(ApiKey.SASL_HANDSHAKE, 1, one.take(handshake(), 0, 1))
     assert (int(offered.error_code), list(offered.mechanisms)) == (0, [PLAIN, SCRAM_SHA_256])
-    done = answer(ApiKey.SASL_AUTHENTICATE, version, one.take(token(version=version), 0, 2))
+    done = response(ApiKey.SASL_AUTHENTICATE, version, one.take(token(version=version), 0, 2))
     assert (int(done.error_code), bytes(done.auth_bytes), done.error_message) == (0, b"", "")
     assert (one.is_open, one.user, one.mechanism, one.expires_ns) == (True, "alice", PLAIN, 0)
 
@@ -102,11 +102,11 @@ def test_c11_api_versions_is_passed_on_once_and_again_after_an_error_or_when_it_
     assert one.state is State.FAILED
 
 
-def test_h08_an_unknown_mechanism_is_answered_with_those_that_there_are() -> None:
+def test_h08_an_unknown_mechanism_gets_a_response_with_those_that_there_are() -> None:
     one = begun()
     step = one.take(handshake("GSSAPI"), 0, 1)
-    refused = answer(ApiKey.SASL_HANDSHAKE, 1, step)
-    assert (int(refused.error_code), list(refused.mechanisms)) == (33, [PLAIN, SCRAM_SHA_256])
+    rejected = response(ApiKey.SASL_HANDSHAKE, 1, step)
+    assert (int(rejected.error_code), list(rejected.mechanisms)) == (33, [PLAIN, SCRAM_SHA_256])
     assert step.failure is not None
     assert "'GSSAPI' is not enabled, PLAIN, SCRAM-SHA-256 are" in step.failure.cause
 
@@ -137,13 +137,13 @@ def test_h09_other_frames_are_failures_without_a_response(frames: list[bytes], c
 
 
 @pytest.mark.parametrize("late", [handshake(), handshake(version=0), versions(), versions(version=0)])
-def test_h09_what_was_due_before_the_tokens_is_answered_with_error_34(late: bytes) -> None:
+def test_h09_what_was_due_before_the_tokens_gets_a_response_with_error_34(late: bytes) -> None:
     one = begun()
     one.take(handshake(), 0, 1)
     step = one.take(late, 0, 1)
     assert step.failure is not None
     key, version = ApiKey(int.from_bytes(late[:2], "big")), int.from_bytes(late[2:4], "big")
-    assert int(answer(key, version, step).error_code) == 34
+    assert int(response(key, version, step).error_code) == 34
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_h09_what_was_due_before_the_tokens_is_answered_with_error_34(late: byte
         ("\0\0x", "Authentication failed: username not specified"),
     ],
 )
-def test_h09_a_client_is_told_as_much_as_by_kafka(text: str, message: str) -> None:
+def test_h09_a_client_gets_the_error_text_of_kafka(text: str, message: str) -> None:
     one = begun()
     one.take(handshake(), 0, 1)
     step = one.take(token(text), 0, 2)
-    failed = answer(ApiKey.SASL_AUTHENTICATE, 2, step)
+    failed = response(ApiKey.SASL_AUTHENTICATE, 2, step)
     assert (int(failed.error_code), failed.error_message) == (58, message)
     assert "secret" not in str(step.failure)
 
@@ -177,7 +177,7 @@ def test_h10_a_session_lasts_as_long_as_credential_and_setting_allow(
 ) -> None:
     one = begun(reauth_ms=reauth_ms, make=make)
     one.take(handshake(), 0, 1)
-    done = answer(ApiKey.SASL_AUTHENTICATE, 1, one.take(token(version=1), 0, 5))
+    done = response(ApiKey.SASL_AUTHENTICATE, 1, one.take(token(version=1), 0, 5))
     assert done.session_lifetime_ms == lifetime_ms
     assert one.expires_ns == (5 + lifetime_ms * 1_000_000 if lifetime_ms else 0)
 
@@ -207,8 +207,8 @@ def test_b25_a_session_is_begun_again_by_the_same_user_and_mechanism(
         assert step.failure is not None
         assert step.failure.cause == cause
         if step.response:
-            told = answer(ApiKey.SASL_AUTHENTICATE, 2, step).error_message
-            assert told == "Cannot change principals during re-authentication from User.alice: User.bob"
+            reported = response(ApiKey.SASL_AUTHENTICATE, 2, step).error_message
+            assert reported == "Cannot change principals during re-authentication from User.alice: User.bob"
 
 
 def test_c11_an_api_versions_that_fits_no_ring_is_a_failure() -> None:

@@ -43,8 +43,15 @@ def jwks(**keys: Any) -> str:
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    said = {"sub": "alice", "aud": "rotunda", "iss": "https://issuer", "iat": now(), "exp": now() + 60, "scope": "a b"}
-    return {name: value for name, value in (said | changes).items() if value is not None}
+    stated = {
+        "sub": "alice",
+        "aud": "rotunda",
+        "iss": "https://issuer",
+        "iat": now(),
+        "exp": now() + 60,
+        "scope": "a b",
+    }
+    return {name: value for name, value in (stated | changes).items() if value is not None}
 
 
 def message(token: str, user: str = "") -> bytes:
@@ -65,10 +72,10 @@ def keys(tmp_path: Path) -> Iterator[KeySet]:
 def test_h08_signed_tokens_make_a_user_for_as_long_as_they_last(
     keys: KeySet, key: Any, algorithm: str, name: str
 ) -> None:
-    said = claims()
+    stated = claims()
     server = OAuthBearerServer(signed(RULES, keys.find))
-    assert server.respond(message(jwt.encode(said, key, algorithm, {"kid": name}))) == b""
-    assert (server.is_complete, server.user, server.expires_ms) == (True, "alice", said["exp"] * 1000)
+    assert server.respond(message(jwt.encode(stated, key, algorithm, {"kid": name}))) == b""
+    assert (server.is_complete, server.user, server.expires_ms) == (True, "alice", stated["exp"] * 1000)
 
 
 def hmac_of_public_key() -> str:

@@ -92,8 +92,8 @@ def test_salts_of_unknown_users_look_like_those_of_kafkas_tools() -> None:
 
 
 def decoy_salt(users: UserCredentials, name: str) -> bytes:
-    answer = ScramServer(SCRAM_SHA_256, users).respond(ScramClient(SCRAM_SHA_256, name, "").first())
-    match = re.search(rb",s=([^,]+),", answer)
+    response = ScramServer(SCRAM_SHA_256, users).respond(ScramClient(SCRAM_SHA_256, name, "").first())
+    match = re.search(rb",s=([^,]+),", response)
     assert match is not None
     return base64.b64decode(match[1])
 
@@ -151,7 +151,7 @@ def test_a_changed_password_counts_at_once_and_a_deleted_user_is_unknown() -> No
                 server.respond(last)
 
 
-def test_who_has_another_mechanism_is_told_to_the_log_alone() -> None:
+def test_another_mechanism_is_reported_in_the_log_alone() -> None:
     server = ScramServer(SCRAM_SHA_512, credentials(("alice", "secret")))
     client = ScramClient(SCRAM_SHA_512, "alice", "secret")
     with pytest.raises(SaslFailed, match="a password for SCRAM-SHA-256 and none for SCRAM-SHA-512") as failure:
