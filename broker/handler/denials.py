@@ -59,7 +59,6 @@ class Denials:
         return self._noted.pop(request, {}).get(error, 0)
 
     def _request(self) -> Identity:
-        """Return the request that the process is in."""
         at, identity = self._current.interrupted()
         if identity is not None or not at:
             return identity or (0, 0)

@@ -130,7 +130,7 @@ class RequestHandler:
         groups = GroupFastPath(self.broker, responses, self.slices, commit_responses, caches)
         offsets = ListOffsetsFastPath(partitions, responses, self.slices.has, caches)
         produce, fetch = self._produce.try_fast, self.fetch.try_fast
-        paths = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.answer, **groups.ways}
+        paths = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.try_fast, **groups.ways}
         #: By API: each returns False if the request must use the general path.
         self._fast_paths = paths if ways.have_fast_paths else {}
         self._wrappers: list[Wrapper] = []

@@ -140,7 +140,7 @@ class ListOffsetsFastPath:
         self._now_ns = partitions.clock.monotonic_ns
         self._cache: RequestCache[CachedListOffsets] = caches.open(is_whole=True)
 
-    def answer(self, request: Request) -> bool:
+    def try_fast(self, request: Request) -> bool:
         """Handle a request; False if it needs the general path. Raises InvalidReceive. HOT."""
         connection = request.connection_id
         found = self._cache.find(request)

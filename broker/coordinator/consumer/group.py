@@ -56,7 +56,6 @@ class Session(MemberSession):
     must_send_assignment: bool = False
 
     def cancel(self) -> None:
-        """Cancel the timers."""
         for timer in (self.timer, self.rebalance_timer):
             if timer is not None:
                 timer.cancel()
@@ -175,7 +174,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
                 self._holders[topic_id, partition] = member.member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member and free its partitions."""
         member = self.members.pop(member_id, None)
         self.target.pop(member_id, None)
         if member is None:

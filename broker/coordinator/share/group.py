@@ -85,7 +85,6 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         return members + group_tombstones(self.group_id)
 
     def state_record(self) -> Record:
-        """Return the record of the partitions with state."""
         return state_partitions_record(self.group_id, self.initializing, self.initialized, self.deleting)
 
     def sizes(self) -> Iterator[int]:

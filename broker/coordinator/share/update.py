@@ -218,7 +218,6 @@ def _add(topics: dict[bytes, StatePartitions], topic_id: bytes, name: str, parti
 
 
 def _all(target: Mapping[str, Assignment]) -> Assignment:
-    """Return the partitions of all members."""
     found: Assignment = NO_PARTITIONS
     for assignment in target.values():
         found = union(found, assignment)

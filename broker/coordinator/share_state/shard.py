@@ -305,7 +305,6 @@ class ShareGroup:
             self.shard.when_committed(lambda error: None if error else self._give_up(self, place, letters))
 
     def wake_all(self) -> None:
-        """Wake the waiting fetches."""
         for wake in list(self.wake.values()):
             wake()
 
