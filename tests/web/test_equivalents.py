@@ -72,12 +72,16 @@ def test_the_command_does_what_the_screen_shows(broker: BrokerProcess, screen: S
 
 @pytest.mark.parametrize("screen", [each for each in SCREENS if each.sql], ids=lambda screen: screen.name)
 def test_the_query_finds_something(broker: BrokerProcess, screen: Screen):
-    """Users.md section 3. The history has a row when a minute has ended."""
+    """Users.md section 3. The history has a row when a minute with requests has ended, which may be the second one."""
     query = equivalents(broker, screen)["SQL"]
     dataset = DATASET.findall(query)[0]
     log = broker.data_dir / "request-log"
-    wait_until(lambda: [*log.glob(f"{dataset}/**/*.parquet")], f"a file of {dataset}", MINUTE_ENDS_S)
-    assert duckdb.sql(query).arrow().read_all().num_rows
+
+    def finds() -> bool:
+        has_files = any(log.glob(f"{dataset}/**/*.parquet"))
+        return has_files and duckdb.sql(query).arrow().read_all().num_rows > 0
+
+    wait_until(finds, f"a row of {dataset}", MINUTE_ENDS_S)
 
 
 def test_the_configuration_is_that_of_the_running_broker(broker: BrokerProcess):
