@@ -196,7 +196,7 @@ class Fetcher:
                 response = fetch(
                     self._client, positions, limits, read_committed=self._read_committed, node_id=leader_id
                 )
-                yield from self._take(leader_id, response)
+                yield from self._fetched(leader_id, response)
                 self._finish_what_is_empty(partitions[0], response)
             self._failing_since_ns = None
         except ConnectionFailed as failure:
@@ -218,7 +218,7 @@ class Fetcher:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}-{partition.partition} was deleted")
         return leader_id
 
-    def _take(self, leader_id: int, response: Any) -> Iterator[Fetched]:
+    def _fetched(self, leader_id: int, response: Any) -> Iterator[Fetched]:
         for topic in response.responses:
             for each in topic.partitions:
                 partition = TopicPartition(str(topic.topic), int(each.partition_index))

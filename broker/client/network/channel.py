@@ -420,14 +420,14 @@ class Channel:
             after = offset + _SIZE.size + size
             if after > end:
                 break
-            self._take(NetworkReceive(self.node_id, data, offset + _SIZE.size, after), receives, now_ms)
+            self._accept(NetworkReceive(self.node_id, data, offset + _SIZE.size, after), receives, now_ms)
             offset = after
         if offset == end:
             self._partial = None
         elif offset or self._partial is None:
             self._partial = bytearray(memoryview(data)[offset:])
 
-    def _take(self, receive: NetworkReceive, receives: list[NetworkReceive], now_ms: float) -> None:
+    def _accept(self, receive: NetworkReceive, receives: list[NetworkReceive], now_ms: float) -> None:
         authenticator = self._authenticator
         if authenticator is None or not authenticator.is_for(receive.buffer, receive.offset):
             receives.append(receive)

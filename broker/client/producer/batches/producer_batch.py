@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 from rotunda.broker.client.producer.batches.record_layout import (
     MAX_RECORD_OVERHEAD,
     SMALLEST_RECORD_BYTES,
-    read_records,
+    headers_bytes,
     record_bytes,
     records_alike,
 )
@@ -29,6 +29,7 @@ from rotunda.broker.client.producer.futures import NO_TIMESTAMP, DeliveryCallbac
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
 from rotunda.broker.protocol.compression import compress
+from rotunda.broker.protocol.record_reader import iterate_records
 from rotunda.broker.protocol.record_writer import NO_HEADERS, fill_batch_head
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
 
@@ -325,12 +326,12 @@ class ProducerBatch(ProduceResult):
         """Return batches of up to `size_bytes` with the same records; they inherit the waiters (G26)."""
         parts: list[tuple[int, ProducerBatch]] = []
         first, part = 0, self._part(size_bytes)
-        records = read_records(memoryview(self.buffer)[BATCH_HEADER_BYTES:], self._base_timestamp_ms)
-        for index, (timestamp_ms, key, value, headers) in enumerate(records):
-            if part.try_append(timestamp_ms, key, value, headers, None) is None:
+        for index, record in enumerate(iterate_records(self.close(), len(self.buffer))):
+            fields = record.timestamp_ms, record.key, record.value, headers_bytes(record.headers), None
+            if part.try_append(*fields) is None:
                 parts.append((first, part))
                 first, part = index, self._part(size_bytes)
-                part.try_append(timestamp_ms, key, value, headers, None)
+                part.try_append(*fields)
         parts.append((first, part))
         sequence = self.base_sequence
         for _, part in parts:

@@ -9,11 +9,9 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice, repeat
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from rotunda.broker.client.errors import SerializationFailed
-from rotunda.broker.protocol.primitives import Buffer
-from rotunda.broker.protocol.record_reader import read_varlong
 from rotunda.broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -32,15 +30,6 @@ _KEPT_RECORDS: Final = 256
 _OF_ONE_LENGTH: Final = ((0, 64), (64, len(OFFSET_DELTAS)))
 _MOST_OF_INT: Final = (1 << 31) - 1
 _MOST_OF_LONG: Final = (1 << 63) - 1
-
-
-class LaidOutRecord(NamedTuple):
-    """A decoded record: time, key and value, and the bytes of its headers with their count."""
-
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: bytes
 
 
 def records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_bytes: int) -> Iterable[bytes]:
@@ -111,26 +100,6 @@ def record_bytes(
 def upper_bound_bytes(key: bytes | None, value: bytes | None, headers: bytes) -> int:
     """Return an upper bound of the record's size at any offset of a batch (G15)."""
     return MAX_RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0) + len(headers)
-
-
-def read_records(records: Buffer, base_timestamp_ms: int) -> Iterator[LaidOutRecord]:
-    """Decode consecutive records written by `record_bytes`."""
-    data = bytes(records)
-    at = 0
-    while at < len(data):
-        size, at = read_varlong(data, at)
-        end = at + size
-        delta, at = read_varlong(data, at + len(ATTRIBUTES))
-        _, at = read_varlong(data, at)
-        key, at = _field(data, at)
-        value, at = _field(data, at)
-        yield LaidOutRecord(base_timestamp_ms + delta, key, value, data[at:end])
-        at = end
-
-
-def _field(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = read_varlong(data, at)
-    return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 
 def timestamp_of(given: object) -> int:
