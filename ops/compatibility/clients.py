@@ -249,6 +249,12 @@ CLIENTS: tuple[Client, ...] = (
         settings=LIBRDKAFKA_SETTINGS,
     ),
     Client(
+        *("librdkafka-share", "librdkafka's test-suite, share groups", "librdkafka", version_of_librdkafka),
+        librdkafka("share"),
+        LIBRDKAFKA_ENVIRONMENT,
+        settings={**LIBRDKAFKA_SETTINGS, "group.share.min.record.lock.duration.ms": "1000"},
+    ),
+    Client(
         *("librdkafka-topics", "librdkafka's test-suite, no topic is created by itself", "librdkafka"),
         version_of_librdkafka,
         librdkafka("noautocreate"),
