@@ -189,6 +189,14 @@ def test_b32_a_full_ring_keeps_the_request_and_its_order(wire: Wire, size: int) 
     assert [sized(each.payload) for each in wire.taken] == [stuck, frame(2)]
 
 
+def test_b13_resuming_leaves_the_mutes_of_other_causes(wire: Wire) -> None:
+    wire.channel.muted = MuteCause.ARENA | MuteCause.OUTPUT
+    wire.channel.inbox = frame(1)
+    wire.bench.reader.resume(wire.channel)
+    assert wire.channel.muted == MuteCause.OUTPUT
+    assert wire.channel.inbox == frame(1)
+
+
 @pytest.mark.parametrize("body", [b"", bytes(200_000)])
 def test_a_repeat_has_the_same_sequence_and_stamp(wire: Wire, body: bytes) -> None:
     wire.feed(frame(1, body))
