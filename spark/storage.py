@@ -117,8 +117,14 @@ class Storage:
         return self._files.makeQualified(self._root).toUri().getScheme() not in _OBJECT_STORES
 
     def make_directory(self, name: str) -> None:
-        """Create a directory and its parents, if missing."""
-        self._files.mkdirs(self._path(name))
+        """Create a directory and its parents, if missing. Raises JobFailed."""
+        path = self._path(name)
+        try:
+            is_made = self._files.mkdirs(path)
+        except Py4JJavaError as error:
+            raise JobFailed(f"directory {path} cannot be created: {error.java_exception.getMessage()}") from None
+        if not is_made:
+            raise JobFailed(f"directory {path} cannot be created: no right to do so, or a read-only file system")
 
     def rename(self, name: str, to: str) -> bool:
         """Rename a file or directory to a name that does not exist; return whether it was renamed."""

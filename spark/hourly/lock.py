@@ -24,7 +24,7 @@ NAME = ".lock"
 
 @contextmanager
 def exclusive(storage: Storage, what: str) -> Iterator[None]:
-    """Hold the lock of a directory. Raises JobFailed at once when another run holds it."""
+    """Hold the lock of a directory. Raises JobFailed at once when another run holds it, or if it is not writable."""
     local = storage.local_path
     with _local(local, what) if local is not None else _remote(storage, what):
         yield
@@ -32,8 +32,12 @@ def exclusive(storage: Storage, what: str) -> Iterator[None]:
 
 @contextmanager
 def _local(directory: Path, what: str) -> Iterator[None]:
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / NAME).open("a+") as file:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        opened = (directory / NAME).open("a+")
+    except OSError as error:
+        raise JobFailed(f"{error.filename} cannot be written: {error.strerror}") from None
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

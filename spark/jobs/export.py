@@ -93,15 +93,39 @@ def export(
                 if unreadable is not None:
                     raise JobFailed(f"{unreadable[1]}; nothing was exported") from error
                 changed = isinstance(error, FileNotFoundError) or _CHANGED in str(error)
-                if not changed or attempt == _ATTEMPTS - 1:
+                if isinstance(error, JobFailed):
                     raise
+                if not changed or attempt == _ATTEMPTS - 1:
+                    raise _failed(topic, output, error) from error
             else:
                 break
         if not plan.spans:
             return [f"no new records of {topic} since run {last.run} in {exports.records}"]
-        run = Exported(last.run + 1, plan.log.topic_id, plan.end, columns)
+        epochs = {each.partition: each.epochs.latest for each in plan.log.partitions}
+        run = Exported(last.run + 1, plan.log.topic_id, plan.end, columns, epochs)
         exports.commit(run.run, run.to_json(topic, plan.start, records))
     return _report(plan, run.run, records, exports.records)
+
+
+def _failed(topic: str, output: str, error: Exception) -> JobFailed:
+    """Return the failure to raise for an error of Spark or of a file system: its innermost cause in one line."""
+    causes = re.findall(r"Caused by: (.*)", str(error)) or [str(error).strip().partition("\n")[0]]
+    return JobFailed(
+        f"{topic} cannot be exported to {output}: {causes[-1]}; run it again when that is repaired, or use another "
+        "--output: records are exported once"
+    )
+
+
+def _check_offsets(log: TopicLog, last: Exported, output: str) -> None:
+    """Raise JobFailed when offsets of exported records were used again: a crash had removed them from the log."""
+    for each in log.partitions:
+        exported_epoch, end = last.leader_epochs.get(each.partition), last.offsets.get(each.partition, 0)
+        for epoch, start in each.epochs.entries:
+            if exported_epoch is not None and epoch > exported_epoch and start < end:
+                raise JobFailed(
+                    f"{log.topic}-{each.partition} lost records in a crash and used offsets from {start} on again: "
+                    f"{output} has the lost ones, up to offset {end - 1}; export into another --output"
+                )
 
 
 def _plan(log: TopicLog, last: Exported, output: str) -> _Plan:
@@ -110,6 +134,7 @@ def _plan(log: TopicLog, last: Exported, output: str) -> _Plan:
             f"topic {log.topic} was deleted and created again: {output} has records of topic id {last.topic_id}, "
             f"the broker those of {log.topic_id}; use another --output"
         )
+    _check_offsets(log, last, output)
     start = {each.partition: max(each.start, last.offsets.get(each.partition, 0)) for each in log.partitions}
     return _Plan(log, start, [span for each in log.partitions for span in each.spans(start[each.partition])])
 

@@ -11,10 +11,12 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from py4j.protocol import Py4JJavaError
 
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.storage import Storage
@@ -31,19 +33,21 @@ _ATTEMPT = re.compile(r"[0-9a-f]{32}")
 class Exported:
     """The offsets of a committed run: the next one of each partition. Run 0 is an empty output.
 
-    `columns` is the schema of the values' JSON fields, empty without.
+    `columns` is the schema of the values' JSON fields, empty without; `leader_epochs` are the newest of each partition.
     """
 
     run: int
     topic_id: str
     offsets: Mapping[int, int]
     columns: str = ""
+    leader_epochs: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self, topic: str, start: Mapping[int, int], records: int) -> str:
         """Return the text of the run's file."""
         ranges = {str(number): [start.get(number, end), end] for number, end in sorted(self.offsets.items())}
+        epochs = {str(number): epoch for number, epoch in sorted(self.leader_epochs.items())}
         said = {"version": VERSION, "topic": topic, "topicId": self.topic_id, "records": records, "offsets": ranges}
-        return json.dumps({**said, "columns": self.columns}, indent=1) + "\n"
+        return json.dumps({**said, "columns": self.columns, "leaderEpochs": epochs}, indent=1) + "\n"
 
 
 class Exports:
@@ -55,7 +59,7 @@ class Exports:
         self.records = f"{storage.root}/{RECORDS}"
 
     def last(self) -> Exported:
-        """Return the newest run. Raises JobFailed for a file of an unknown version."""
+        """Return the newest run. Raises JobFailed for an unreadable file, or one of an unknown version."""
         runs = [int(found[1]) for name in self._storage.names(RECORDS) if (found := _RUN.fullmatch(name))]
         if not runs:
             return Exported(0, "", {})
@@ -63,11 +67,16 @@ class Exports:
         where = f"{self._storage.root}/{name}"
         if not self._storage.exists(name):
             raise JobFailed(f"{where} is missing: the newest run must keep it, because the next one begins there")
-        said: dict[str, Any] = json.loads(self._storage.read(name))
-        if said.get("version") != VERSION:
-            raise JobFailed(f"{where} has version {said.get('version')}, which this job does not know")
-        offsets = {int(partition): ends[1] for partition, ends in said["offsets"].items()}
-        return Exported(max(runs), said["topicId"], offsets, said["columns"])
+        try:
+            said: dict[str, Any] = json.loads(self._storage.read(name))
+            if said["version"] != VERSION:
+                raise JobFailed(f"{where} has version {said['version']}, which this job does not know")
+            offsets = {int(partition): int(ends[1]) for partition, ends in said["offsets"].items()}
+            epochs = {int(partition): int(epoch) for partition, epoch in said.get("leaderEpochs", {}).items()}
+            return Exported(max(runs), said["topicId"], offsets, said["columns"], epochs)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            message = f"{where} has no offsets of an export; restore it, or export everything again into another"
+            raise JobFailed(f"{message} --output") from None
 
     @property
     def staged(self) -> str:
@@ -81,7 +90,14 @@ class Exports:
         self._attempt = f"{STAGED}/{uuid4().hex}"
 
     def commit(self, run: int, text: str) -> None:
-        """Make the staged files and these offsets visible. Raises JobFailed when they cannot be renamed."""
+        """Make the staged files and these offsets visible. Raises JobFailed."""
+        try:
+            self._commit(run, text)
+        except (OSError, Py4JJavaError) as error:
+            cause = error.strerror if isinstance(error, OSError) else error.java_exception.getMessage()
+            raise JobFailed(f"run {run} cannot be stored in {self.records}: {cause}; run it again") from error
+
+    def _commit(self, run: int, text: str) -> None:
         self._storage.remove(f"{self._attempt}/_SUCCESS")
         self._storage.write(f"{self._attempt}/{OFFSETS}", text)
         self._storage.make_directory(RECORDS)

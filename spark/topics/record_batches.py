@@ -107,6 +107,12 @@ def _check_segment(span: Span) -> None:
         os.close(fd)
     if end < size_bytes or is_last:
         raise RecordsUnreadable(f"{path}: no readable batch from offset {offset} on, at byte {end}")
+    if offset < following and not span.is_compacted:
+        first = max(offset, span.start)
+        raise RecordsUnreadable(
+            f"{directory}: the segment file with offsets {first} to {following - 1} is missing; "
+            f"--offsets {span.partition}:{following}:{span.high_watermark} exports the later records"
+        )
 
 
 def _size_of(records: list[Record]) -> int:

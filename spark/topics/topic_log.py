@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rotunda.broker.log.checkpoints import (
+    CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     CheckpointCorruptError,
     read_offsets,
 )
+from rotunda.broker.log.leader_epochs import LeaderEpochs, read_epochs
 from rotunda.broker.log.partition_metadata import read_topic_id
 from rotunda.broker.log.producers.producer_snapshot import SnapshotCorruptError, decode
 from rotunda.broker.log.producers.producer_state import ProducerState
@@ -41,7 +43,7 @@ class Bounds(NamedTuple):
 class Span(NamedTuple):
     """Offsets [start, stop) of a partition to read, with the limits that hold for the whole partition.
 
-    `stop` <= `stable` <= `high_watermark`.
+    `stop` <= `stable` <= `high_watermark`. Only a compacted partition may lack offsets.
     """
 
     partition: int
@@ -50,6 +52,7 @@ class Span(NamedTuple):
     stop: int
     stable: int
     high_watermark: int
+    is_compacted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class TopicPartition:
     start: int
     stable: int
     high_watermark: int
+    is_compacted: bool
+    epochs: LeaderEpochs
 
     def spans(self, start: int) -> list[Span]:
         """Return the readable records from an offset on, one span for each segment."""
@@ -68,7 +73,7 @@ class TopicPartition:
         bases = [base for base in offsets_of(self.directory, LOG_SUFFIX) if start < base < self.stable]
         edges = [start, *bases, self.stable]
         return [
-            Span(self.partition, str(self.directory), *pair, self.stable, self.high_watermark)
+            Span(self.partition, str(self.directory), *pair, self.stable, self.high_watermark, self.is_compacted)
             for pair in pairwise(edges)
             if pair[0] < pair[1]
         ]
@@ -94,7 +99,9 @@ def open_topic(data_dir: Path, topic: str, given: Mapping[int, Bounds]) -> Topic
     if len(ids) != 1 or None in ids:
         raise JobFailed(f"directories {topic}-N in {data_dir} have not all the same topic id: is it being deleted?")
     try:
-        starts, ends = (read_offsets(data_dir / name) for name in (LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE))
+        files = (LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
+        starts, ends, cleaned = (read_offsets(data_dir / name) for name in files)
+        epochs = {partition: read_epochs(directory) for partition, directory in directories.items()}
     except CheckpointCorruptError as error:
         raise JobFailed(f"unreadable checkpoint: {error}; start the broker once, which repairs it") from error
     partitions = []
@@ -104,7 +111,9 @@ def open_topic(data_dir: Path, topic: str, given: Mapping[int, Bounds]) -> Topic
         start = max(bounds.start, next(iter(offsets_of(directory, LOG_SUFFIX)), 0))
         stable = max(start, _stable_end(directory, bounds.high_watermark))
         high_watermark = max(start, bounds.high_watermark)
-        partitions.append(TopicPartition(partition, directory, start, min(stable, high_watermark), high_watermark))
+        stable = min(stable, high_watermark)
+        of_partition = start, stable, high_watermark, key in cleaned, epochs[partition]
+        partitions.append(TopicPartition(partition, directory, *of_partition))
     topic_id = base64.urlsafe_b64encode(ids.pop() or b"").decode().rstrip("=")
     return TopicLog(topic, topic_id, partitions)
 

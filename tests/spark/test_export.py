@@ -14,8 +14,11 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from rotunda.broker.log.leader_epochs import LeaderEpochs, read_epochs, write_epochs
 from rotunda.spark.failures import JobFailed
+from rotunda.spark.hourly.lock import exclusive
 from rotunda.spark.jobs.export import export
+from rotunda.spark.storage import Storage
 from rotunda.spark.topics.topic_log import Bounds
 from tests.spark.test_runs import JOB_SECONDS, QUICK_TO_START, run
 from tests.support.broker_process import REPOSITORY, BrokerProcess
@@ -214,6 +217,82 @@ def test_an_output_of_other_files_keeps_them(spark: SparkSession, broker: Broker
         with pytest.raises(JobFailed, match=f"no topic {name}"):
             export(spark, name, broker.data_dir, str(tmp_path / "new"), {})
     assert not (tmp_path / "new").exists()
+
+
+UNUSABLE = {
+    "file": ("", "cannot be created"),
+    "lock": (".lock", "cannot be written"),
+    "staged": ("staged", "cannot be exported to"),
+    "records": ("records", "cannot be created"),
+    "offsets": ("records/run=00000001/_offsets.json", "has no offsets of an export"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_an_output_that_cannot_be_used_is_named(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, name: str
+) -> None:
+    topic = Topic(broker, f"unusable-{name}", tmp_path / "out", partitions=1)
+    topic.send([b"a"])
+    file, said = UNUSABLE[name]
+    path = topic.output / file
+    if name == "lock":
+        path.mkdir(parents=True)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("[]")
+    with pytest.raises(JobFailed, match=f"{topic.output}.* {said}|{said} {topic.output}"):
+        topic.export(spark)
+    path.rmdir() if name == "lock" else path.unlink()
+    if name == "offsets":
+        path.parent.rmdir()
+    assert "1 record of" in topic.export(spark)
+
+
+def test_of_two_exports_at_once_the_second_is_rejected(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = Topic(broker, "twice", tmp_path / "out", partitions=1)
+    topic.send([b"a"])
+    with (
+        exclusive(Storage(spark, str(topic.output)), "export"),
+        pytest.raises(JobFailed, match="another export writes"),
+    ):
+        topic.export(spark)
+    topic.export(spark)
+    assert topic.rows() == [(b"a",)]
+
+
+def test_a_missing_segment_ends_the_run_and_later_records_can_be_exported(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = Topic(broker, "holed", tmp_path / "out", 1, segment_bytes="1048576")
+    for number in range(60):
+        topic.send([b"%d" % number + bytes(50_000)])
+    bounds = topic.bounds()
+    first, second, third, *_ = sorted((broker.data_dir / "holed-0").glob("*.log"))
+    second.unlink()
+    assert first.exists()
+    with pytest.raises(JobFailed, match=r"offsets \d+ to \d+ is missing; --offsets 0:\d+:60 exports the later records"):
+        topic.export(spark)
+    after = {0: Bounds(int(third.stem), bounds[0].high_watermark)}
+    export(spark, topic.name, broker.data_dir, str(topic.output), after)
+    assert topic.rows('"offset"') == [(offset,) for offset in range(int(third.stem), 60)]
+
+
+def test_offsets_that_were_used_again_end_the_run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> None:
+    topic = Topic(broker, "reused", tmp_path / "out", partitions=1)
+    topic.send([b"%d" % number for number in range(10)])
+    topic.export(spark)
+    directory = broker.data_dir / "reused-0"
+    epoch = read_epochs(directory).latest
+    # As after a power failure that cut the log at offset 4.
+    write_epochs(directory, LeaderEpochs([(epoch, 0), (epoch + 1, 4)]))
+    with pytest.raises(JobFailed, match="used offsets from 4 on again"):
+        topic.export(spark)
+    # As after a restart without one.
+    write_epochs(directory, LeaderEpochs([(epoch, 0), (epoch + 1, 10)]))
+    assert "no new records" in topic.export(spark)
 
 
 def test_runs_that_die_anywhere_leave_no_record_twice(
