@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from rotunda.broker.errors import ApiError
 from rotunda.broker.native import compiled
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_reader import read_varlong
+from rotunda.broker.protocol.record_reader import RecordKind, read_varlong
 from rotunda.broker.protocol.record_writer import varint_bytes
 
 _INT64_MAX: Final = 2**63 - 1
@@ -89,7 +89,9 @@ def raw_records(data: bytes, count: int, last_offset_delta: int) -> Iterator[Raw
         while left > 0:
             if compiled is not None:
                 most = min(left, _READ_AT_ONCE)
-                records, at = compiled.read_raw_records(RawRecord, data, at, most, last_offset_delta)
+                records, at = compiled.read_records(
+                    RecordKind.RAW, RawRecord, data, at, most, 0, last_offset_delta, 0, None
+                )
                 left -= len(records)
                 yield from records
                 if records:

@@ -6,62 +6,48 @@
 
 #include "varint.h"
 
-enum { PENDING = -1, RIGHT = 0, WRONG = 1 };
+/* The verdicts; of a record that is LEFT, the twin has the verdict. */
+enum { PENDING = -1, RIGHT = 0, WRONG = 1, LEFT = 2 };
 
 /* The budget of a step in records or headers of records; about a millisecond. */
 #define RECORDS_AT_ONCE 65536
 #define BATCH_HEADER_BYTES 61
 #define NO_TIMESTAMP (-1)
 
-#define FAR ((Delta)1 << 70)
-
-/* A walk between two steps. Twin: RecordWalk. Positions are bytes from the start of the records. */
+/* A step of a walk. Twin: RecordWalk. Positions are bytes from the start of the records; the deltas are the step's. */
 typedef struct {
-    Py_ssize_t at, stop;
-    int64_t count, index, left_headers;
-    Delta least_delta, largest_delta;
-    bool is_keyed;
+    long long at, stop, count, index, left_headers, least_delta, largest_delta;
+    int is_keyed;
 } Walk;
-
-/* Skips a field: its length, then as many bytes; a negative length is null. */
-static inline bool skip_field(Cursor *cursor, int64_t *length)
-{
-    if (!read_varint(cursor, length) || *length > cursor->end - cursor->at)
-        return false;
-    if (*length > 0)
-        cursor->at += *length;
-    return true;
-}
 
 /* Reads a record up to its headers and notes its end. Twin: the first half of _walk_any. */
 static inline bool begin_record(Walk *walk, Cursor *cursor, const uint8_t *data)
 {
-    int64_t length, offset, key, value;
-    Delta delta;
-    if (!read_varint(cursor, &length) || length <= 0 || length > cursor->end - cursor->at)
+    Place place;
+    const uint8_t *field;
+    int64_t key, value, headers;
+    if (!find_record(cursor, &place) || !find_field(cursor, &field, &key) || !find_field(cursor, &field, &value)
+        || !read_varint(cursor, &headers))
         return false;
-    const uint8_t *stop = cursor->at + length;
-    cursor->at++; /* the record's attributes */
-    if (!read_delta(cursor, &delta) || !read_varint(cursor, &offset) || !skip_field(cursor, &key)
-        || !skip_field(cursor, &value) || !read_varint(cursor, &walk->left_headers))
+    if (place.offset_delta != walk->index || (key < 0 && walk->is_keyed) || headers < 0
+        || headers > place.stop - cursor->at)
         return false;
-    if (offset != walk->index || (key < 0 && walk->is_keyed) || walk->left_headers < 0
-        || walk->left_headers > stop - cursor->at)
-        return false;
-    walk->stop = stop - data;
-    if (delta < walk->least_delta)
-        walk->least_delta = delta;
-    if (delta > walk->largest_delta)
-        walk->largest_delta = delta;
+    walk->left_headers = headers;
+    walk->stop = place.stop - data;
+    if (place.delta < walk->least_delta)
+        walk->least_delta = place.delta;
+    if (place.delta > walk->largest_delta)
+        walk->largest_delta = place.delta;
     return true;
 }
 
-/* Skips headers, within the budget. Twin: _behind_headers. */
+/* Skips headers, within the budget. Twin: _after_headers. */
 static inline bool skip_headers(Walk *walk, Cursor *cursor, int64_t *budget)
 {
+    const uint8_t *field;
     int64_t key, value;
     for (; walk->left_headers && *budget > 0; walk->left_headers--, (*budget)--)
-        if (!skip_field(cursor, &key) || key < 0 || !skip_field(cursor, &value))
+        if (!find_field(cursor, &field, &key) || key < 0 || !find_field(cursor, &field, &value))
             return false;
     return true;
 }
@@ -69,19 +55,19 @@ static inline bool skip_headers(Walk *walk, Cursor *cursor, int64_t *budget)
 /* Walks on for a budget. Twin: RecordWalk.step. */
 static int walk_records(Walk *walk, const uint8_t *data, Py_ssize_t size, int64_t budget)
 {
-    if (walk->at > size)
+    if (walk->at < 0 || walk->at > size)
         return WRONG;
     Cursor cursor = {data + walk->at, data + size};
     while (walk->index < walk->count) {
-        if (budget <= 0) {
-            walk->at = cursor.at - data;
+        walk->at = cursor.at - data;
+        if (budget <= 0)
             return PENDING;
-        }
         if (!walk->left_headers) {
             budget--;
             if (!begin_record(walk, &cursor, data))
-                return WRONG;
+                return LEFT;
         }
+        cursor.end = data + size;
         if (!skip_headers(walk, &cursor, &budget))
             return WRONG;
         if (walk->left_headers)
@@ -94,19 +80,14 @@ static int walk_records(Walk *walk, const uint8_t *data, Py_ssize_t size, int64_
     return walk->at == size ? RIGHT : WRONG;
 }
 
-static Walk new_walk(int64_t count, bool is_keyed)
-{
-    return (Walk){.count = count, .least_delta = FAR, .largest_delta = -FAR, .is_keyed = is_keyed};
-}
-
 /* Returns whether records match their header. Twin: is_as_claimed, after its checks. */
 static bool has_claimed_records(const Py_buffer *batch, int64_t count, int64_t base_timestamp, int64_t max_timestamp)
 {
     Py_ssize_t header_bytes = batch->len < BATCH_HEADER_BYTES ? batch->len : BATCH_HEADER_BYTES;
     const uint8_t *records = (const uint8_t *)batch->buf + header_bytes;
-    Walk walk = new_walk(count, false);
+    Walk walk = {.count = count, .least_delta = INT64_MAX, .largest_delta = INT64_MIN};
     return walk_records(&walk, records, batch->len - header_bytes, RECORDS_AT_ONCE) == RIGHT && walk.least_delta >= 0
-        && base_timestamp + walk.largest_delta == max_timestamp;
+        && walk.largest_delta >= 0 && (Delta)base_timestamp + walk.largest_delta == max_timestamp;
 }
 
 /* is_as_claimed(batch, count, base_timestamp, max_timestamp) -> bool. Twin: is_as_claimed. */
@@ -133,110 +114,31 @@ static PyObject *is_as_claimed(PyObject *module, PyObject *const *arguments, Py_
     return PyBool_FromLong(is_so);
 }
 
-/* A walk as Python has it. Twin: RecordWalk. */
-typedef struct {
-    PyObject_HEAD
-    PyObject *data;
-    Walk walk;
-} RecordWalk;
-
-static PyObject *create(PyTypeObject *type, PyObject *arguments, PyObject *named)
+/* walk_records(data, count, is_keyed, budget, at, stop, index, left_headers) -> (verdict, at, stop, index, left_headers,
+ * the least and largest delta of the step). Twin: RecordWalk.step. */
+static PyObject *walk_step(PyObject *module, PyObject *arguments)
 {
-    static char *names[] = {"data", "count", "is_keyed", NULL};
-    PyObject *data;
-    long long count;
-    int is_keyed = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, named, "OL|$p", names, &data, &count, &is_keyed))
-        return NULL;
-    RecordWalk *self = (RecordWalk *)PyType_GenericNew(type, NULL, NULL);
-    if (self != NULL) {
-        self->data = Py_NewRef(data);
-        self->walk = new_walk(count, is_keyed);
-    }
-    return (PyObject *)self;
-}
-
-static void destroy(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    Py_XDECREF(((RecordWalk *)self)->data);
-    PyObject_Free(self);
-    Py_DECREF(type);
-}
-
-/* step(budget=RECORDS_AT_ONCE) -> PENDING, RIGHT or WRONG. Twin: RecordWalk.step. */
-static PyObject *step(RecordWalk *self, PyObject *const *arguments, Py_ssize_t argument_count)
-{
-    long long budget = argument_count ? PyLong_AsLongLong(arguments[0]) : RECORDS_AT_ONCE;
-    if (budget == -1 && PyErr_Occurred())
-        return NULL;
+    (void)module;
     Py_buffer data;
-    if (PyObject_GetBuffer(self->data, &data, PyBUF_SIMPLE) < 0)
+    long long budget;
+    Walk walk = {.least_delta = INT64_MAX, .largest_delta = INT64_MIN};
+    if (!PyArg_ParseTuple(arguments, "y*LpLLLLL", &data, &walk.count, &walk.is_keyed, &budget, &walk.at, &walk.stop,
+            &walk.index, &walk.left_headers))
         return NULL;
-    int verdict = walk_records(&self->walk, data.buf, data.len, budget);
+    int verdict = walk_records(&walk, data.buf, data.len, budget);
     PyBuffer_Release(&data);
-    return PyLong_FromLong(verdict);
+    return Py_BuildValue("iLLLLLL", verdict, walk.at, walk.stop, walk.index, walk.left_headers, walk.least_delta,
+        walk.largest_delta);
 }
-
-/* Returns a delta as a Python number; those of more than 64 bits in two halves. */
-static PyObject *delta_number(Delta delta)
-{
-    if (delta == (int64_t)delta)
-        return PyLong_FromLongLong((int64_t)delta);
-    PyObject *high = PyLong_FromLongLong((int64_t)(delta >> 32)), *shift = PyLong_FromLong(32);
-    PyObject *low = PyLong_FromUnsignedLong((uint32_t)delta);
-    PyObject *shifted = high && shift && low ? PyNumber_Lshift(high, shift) : NULL;
-    PyObject *number = shifted ? PyNumber_Or(shifted, low) : NULL;
-    Py_XDECREF(high);
-    Py_XDECREF(shift);
-    Py_XDECREF(low);
-    Py_XDECREF(shifted);
-    return number;
-}
-
-static PyObject *least_delta(RecordWalk *self, void *closure)
-{
-    (void)closure;
-    return delta_number(self->walk.least_delta);
-}
-
-static PyObject *largest_delta(RecordWalk *self, void *closure)
-{
-    (void)closure;
-    return delta_number(self->walk.largest_delta);
-}
-
-static PyMethodDef methods[] = {
-    {"step", (PyCFunction)(void (*)(void))step, METH_FASTCALL, "Walk on for a budget of records."},
-    {0}};
-
-static PyGetSetDef deltas[] = {
-    {"least_delta", (getter)least_delta, NULL, "The smallest timestamp delta so far.", NULL},
-    {"largest_delta", (getter)largest_delta, NULL, "The largest timestamp delta so far.", NULL},
-    {0}};
-
-static PyType_Slot type_slots[] = {{Py_tp_doc, "A walk over uncompressed records."},
-    {Py_tp_new, create},
-    {Py_tp_dealloc, destroy},
-    {Py_tp_methods, methods},
-    {Py_tp_getset, deltas},
-    {0, NULL}};
-
-static PyType_Spec type_spec = {.name = "rotunda.broker.native.compiled.RecordWalk",
-    .basicsize = sizeof(RecordWalk),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = type_slots};
 
 static PyMethodDef functions[] = {
     {"is_as_claimed", (PyCFunction)(void (*)(void))is_as_claimed, METH_FASTCALL,
         "Return whether the records of an uncompressed batch are what its header claims."},
-    {0}};
+    {"walk_records", walk_step, METH_VARARGS, "Walk on for a budget of records."}, {0}};
 
 int add_record_walk(PyObject *module)
 {
-    PyTypeObject *type = add_type(module, &type_spec);
-    Py_XDECREF((PyObject *)type);
-    return type == NULL || PyModule_AddFunctions(module, functions) < 0
+    return PyModule_AddFunctions(module, functions) < 0
             || PyModule_AddIntConstant(module, "RECORDS_AT_ONCE", RECORDS_AT_ONCE) < 0
         ? -1
         : 0;

@@ -29,6 +29,14 @@ _INT64_MAX: Final = 2**63 - 1
 _READ_AT_ONCE: Final = 128
 
 
+class RecordKind:
+    """The kinds of result of the compiled module. Twin: Kind (`broker/native/record_reader.c`)."""
+
+    WHOLE: Final = 0
+    RAW: Final = 1
+    TIME: Final = 2
+
+
 class Record(NamedTuple):
     """One record. `headers` are pairs of key and value; bytes of a key that are no UTF-8 are lone surrogates."""
 
@@ -73,7 +81,9 @@ def iterate_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> I
             while places.left > 0:
                 if compiled is not None:
                     most = min(places.left, _READ_AT_ONCE)
-                    records, places.at = compiled.read_records(Record, data, places.at, most, *batch_places)
+                    records, places.at = compiled.read_records(
+                        RecordKind.WHOLE, Record, data, places.at, most, *batch_places
+                    )
                     places.left -= len(records)
                     yield from records
                     if records:
@@ -100,7 +110,9 @@ def record_times(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -
             while places.left > 0 and allowance.left_records > 0:
                 most = min(places.left, allowance.left_records, _READ_AT_ONCE)
                 if compiled is not None:
-                    times, places.at = compiled.read_times(tuple, data, places.at, most, *batch_places)
+                    times, places.at = compiled.read_records(
+                        RecordKind.TIME, tuple, data, places.at, most, *batch_places
+                    )
                     places.left -= len(times)
                     for each in times:
                         allowance.left_records -= 1

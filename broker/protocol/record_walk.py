@@ -8,7 +8,8 @@ A walk is done in steps of a budget, and `RecordWalk` is all of its state. Conse
 validated a column of bytes at a time (`_walk_run`), those of the usual form in one loop (`_walk_plain`), all others
 field by field (`_walk_any`).
 
-This is the reference, and the twin of `broker/native/record_walk.c`, which replaces it where it is built.
+This is the reference, and the twin of `broker/native/record_walk.c`, which is called first where it is built, and
+leaves an unusual record to this.
 """
 
 import struct
@@ -25,9 +26,13 @@ from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, NO_TIMESTAMP
 PENDING: Final = -1
 RIGHT: Final = 0
 WRONG: Final = 1
+#: Of the compiled walk: it has come to a record that is left to this module.
+_LEFT: Final = 2
 
 RECORDS_AT_ONCE: Final = 1024
 """The budget of a step: so many records, or headers of records; a millisecond. In C it is larger."""
+#: The same, of a step in which a record was left to this module.
+_LEFT_AT_ONCE: Final = RECORDS_AT_ONCE
 
 #: Shorter data is copied: bytes are indexed faster than a view of them.
 _COPIED_BYTES: Final = 1024 * 1024
@@ -94,7 +99,7 @@ class RecordWalk:
     )
 
     def __init__(self, data: Buffer, count: int, *, is_keyed: bool = False) -> None:
-        self.data = bytes(data) if len(data) <= _COPIED_BYTES else data
+        self.data = bytes(data) if compiled is None and len(data) <= _COPIED_BYTES else data
         self.count = count
         self.is_keyed = is_keyed
         self.at = 0
@@ -109,6 +114,11 @@ class RecordWalk:
 
     def step(self, budget: int = RECORDS_AT_ONCE) -> int:
         """Continue the walk for a budget. Return RIGHT or WRONG once that is known, else PENDING."""
+        if compiled is not None:
+            verdict = self._step_natively(budget)
+            if verdict != _LEFT:
+                return verdict
+            budget = min(budget, _LEFT_AT_ONCE)
         try:
             while self.index < self.count:
                 if budget <= 0:
@@ -127,6 +137,16 @@ class RecordWalk:
         except (IndexError, ApiError):
             return WRONG
         return RIGHT if self.at == len(self.data) else WRONG
+
+    def _step_natively(self, budget: int) -> int:
+        walked = compiled.walk_records(  # type: ignore[union-attr]
+            self.data, self.count, self.is_keyed, budget, self.at, self.stop, self.index, self.left_headers
+        )
+        verdict: int
+        verdict, self.at, self.stop, self.index, self.left_headers, least, largest = walked
+        if least <= largest:
+            _note_deltas(self, (least, largest))
+        return verdict
 
 
 def is_as_claimed(batch: Buffer, count: int, base_timestamp: int, max_timestamp: int) -> bool:
@@ -428,4 +448,4 @@ def _note_deltas(walk: RecordWalk, deltas: Iterable[int]) -> None:
 
 
 if not TYPE_CHECKING and compiled is not None:
-    RECORDS_AT_ONCE, RecordWalk, is_as_claimed = compiled.RECORDS_AT_ONCE, compiled.RecordWalk, compiled.is_as_claimed
+    RECORDS_AT_ONCE, is_as_claimed = compiled.RECORDS_AT_ONCE, compiled.is_as_claimed

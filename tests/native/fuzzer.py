@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rotunda.broker import native
-from tests.support.native import load
+from tests.support.native import load, module_of
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 from tests.support.walked_records import Claimed, damaged_records, lying_records, similar_records
 
@@ -21,15 +21,16 @@ from rotunda.broker.cleaner import raw_records as raw_twin  # noqa: E402 - the t
 from rotunda.broker.errors import ApiError  # noqa: E402
 from rotunda.broker.protocol import record_reader as reader_twin  # noqa: E402
 from rotunda.broker.protocol import record_walk as twin  # noqa: E402
+from rotunda.broker.protocol.record_reader import RecordKind  # noqa: E402
 from rotunda.broker.protocol.records import read_header  # noqa: E402
 from tests.native.channel_fuzz import compare_channels, compare_rings  # noqa: E402
 
 PENDING = twin.PENDING
 
 
-def exactly(data: bytes) -> object:
+def exactly(data: bytes) -> memoryview:
     """Return a buffer of exactly these bytes, without the zero byte after a bytes object."""
-    return (ctypes.c_ubyte * len(data)).from_buffer_copy(data)
+    return memoryview((ctypes.c_ubyte * len(data)).from_buffer_copy(data)).cast("B")
 
 
 def walked(module: ModuleType, data: object, count: int, is_keyed: bool, budget: int) -> tuple[int, ...]:
@@ -39,10 +40,10 @@ def walked(module: ModuleType, data: object, count: int, is_keyed: bool, budget:
     return (verdict, walk.least_delta, walk.largest_delta) if verdict == twin.RIGHT else (verdict,)
 
 
-def compare_walks(compiled: ModuleType, numbers: random.Random, records: Claimed) -> None:
+def compare_walks(walks: ModuleType, numbers: random.Random, records: Claimed) -> None:
     is_keyed, budget = numbers.random() < 0.5, numbers.choice((1, 3, 100, 1024, 10**6))
     wanted = walked(twin, records.data, records.count, is_keyed, 1024)
-    outcome = walked(compiled, exactly(records.data), records.count, is_keyed, budget)
+    outcome = walked(walks, exactly(records.data), records.count, is_keyed, budget)
     assert outcome == wanted, f"{outcome} where the twin has {wanted}: {records.count} of {records.data.hex()}"
 
 
@@ -77,39 +78,40 @@ def compare_readers(compiled: ModuleType, numbers: random.Random, records: Claim
     header = (base_offset, len(data) + 49, -1, 2, 0, attributes, last, base_time, largest, -1, -1, -1, count)
     batch = struct.pack(">qiibIhiqqqhii", *header) + data
     places = base_offset, last, base_time, append_time
-    found, _ = compiled.read_records(reader_twin.Record, exactly(data), 0, count, *places)
+    found, _ = compiled.read_records(RecordKind.WHOLE, reader_twin.Record, exactly(data), 0, count, *places)
     wanted = list(until_error(reader_twin.iterate_records(batch)))
     assert found == wanted[: len(found)], f"{found} where the twin has {wanted}: {data.hex()}, {places}"
-    found, _ = compiled.read_times(tuple, exactly(data), 0, count, *places)
+    found, _ = compiled.read_records(RecordKind.TIME, tuple, exactly(data), 0, count, *places)
     allowance = reader_twin.ReadAllowance(count, len(data) + 1)
     header = read_header(batch)
     assert header is not None
     wanted = list(until_error(reader_twin.record_times(batch, header, allowance)))
     assert found == wanted[: len(found)], f"{found} where the twin has {wanted}: {data.hex()}, {places}"
-    found, _ = compiled.read_raw_records(raw_twin.RawRecord, exactly(data), 0, count, last)
+    places = 0, last, 0, None
+    found, _ = compiled.read_records(RecordKind.RAW, raw_twin.RawRecord, exactly(data), 0, count, *places)
     wanted = list(until_error(raw_twin.raw_records(data, count, last)))
     assert found == wanted[: len(found)], f"{found} where the twin has {wanted}: {data.hex()}, {last}"
 
 
 def read_all(compiled: ModuleType, records: Claimed) -> None:
     """Leave no record of the usual form to the twin."""
-    for read, kind, more in (
-        (compiled.read_records, reader_twin.Record, (0, None)),
-        (compiled.read_raw_records, raw_twin.RawRecord, ()),
-    ):
-        offsets = (0, records.count - 1) if more else (records.count - 1,)
-        found, stop = read(kind, exactly(records.data), 0, records.count, *offsets, *more)
+    places = 0, records.count - 1, 0, None
+    for kind in (RecordKind.WHOLE, RecordKind.RAW, RecordKind.TIME):
+        found, stop = compiled.read_records(kind, tuple, exactly(records.data), 0, records.count, *places)
         assert (len(found), stop) == (records.count, len(records.data))
 
 
 def main(library: str, seed: str, cases: str) -> None:
     compiled = load(Path(library))
+    native.compiled = compiled
+    walks = module_of("record_walk_in_c", Path(twin.__file__))
+    native.compiled = None
     for case in range(int(cases)):
         print("seed", seed, "case", case)
         numbers = random.Random(f"{seed} {case}")
         records = similar_records(numbers) if case % 16 == 0 else lying_records(numbers)
         for each in (records, *damaged_records(numbers, records, 2)):
-            compare_walks(compiled, numbers, each)
+            compare_walks(walks, numbers, each)
             compare_readers(compiled, numbers, each)
         if case % 16 == 0:
             read_all(compiled, records)
