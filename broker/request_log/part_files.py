@@ -32,7 +32,7 @@ REPLACED = "_replaced.json"
 
 #: Ends of the paths of finished files, as recorder, history and compaction name them.
 _FINISHED = re.compile(
-    r"/v=\d+/date=\d{4}-\d\d-\d\d/hour=\d\d/(part-[\w-]+-\d+|minutes-[0-9a-f]{8}|compact-[\w-]+-\d+)\.parquet$"
+    r"/v=\d+/date=\d{4}-\d\d-\d\d/hour=\d\d/(part-[\w.-]+-\d+|minutes-[0-9a-f]{8}|compact-[\w.-]+-\d+)\.parquet$"
 )
 
 #: A reader that needs files to be finished soon touches this file now and then.

@@ -53,7 +53,8 @@ class RecorderBench:
     def start_recorder(self, *, replaces: bool) -> Recorder:
         """Attach a recorder to the rings; an earlier one is not stopped."""
         metadata = SimpleNamespace(refresh=lambda: None, topics=self._topics, broker_config=self.config)
-        name = f"test-{next(self._names)}"
+        # As of a broker: its instance, and the generation of the recorder.
+        name = f"4711.2345-{next(self._names)}"
         cache = cast("MetadataCache", metadata)
         self.recorder = Recorder(self.rings, self.root, name, cache, self.clock, replaces=replaces)
         return self.recorder
