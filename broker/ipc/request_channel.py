@@ -151,7 +151,7 @@ class RequestChannel:
     def released(self) -> int:
         """Return how many bytes of requests targets have released: it grows with every finished request."""
         places = ((p, t) for p in range(self.processors) for t in self.targets)
-        return sum(self.request_consumer(*place).head for place in places)
+        return sum(self.request_consumer(*place).cursor for place in places)
 
     def response_producer(self, processor: int, target: int) -> RingProducer:
         """Return the target's end of the ring that carries its responses to the processor."""

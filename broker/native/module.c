@@ -21,17 +21,14 @@ bool is_of(PyObject *object, PyTypeObject *type)
     return false;
 }
 
-static int fill(PyObject *module)
+static int add_interface(PyObject *module)
 {
-    if (PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0)
-        return -1;
-    return add_record_walk(module) < 0 || add_record_reader(module) < 0 || add_ring(module) < 0
-            || add_frame_receiver(module) < 0 || add_response_sender(module) < 0
-        ? -1
-        : 0;
+    return PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
 }
 
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_interface}, {Py_mod_exec, add_record_walk},
+    {Py_mod_exec, add_record_reader}, {Py_mod_exec, add_ring}, {Py_mod_exec, add_frame_receiver},
+    {Py_mod_exec, add_response_sender}, {0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, .m_name = "compiled", .m_doc = "Steps of a request in C.", .m_slots = slots};

@@ -45,15 +45,17 @@ typedef struct {
     bool is_first;
 } Response;
 
-/* A connection: the place of its last response that is read and not sent, and the last read that left it a frame. */
+/* A connection: the places of its first and last response that are read and not sent, and the last read that left it a
+ * frame. */
 typedef struct {
-    int last;
+    int first, last;
     unsigned left_in;
 } Reading;
 
 /* What the sender is given: a clock, rows and runs of CompletedRequests, SegmentFiles.known, ResponseReader.attach;
- * and the frames that it has left to the twin. */
-#define SENDER_FIELDS(FIELD) FIELD(clock_ns) FIELD(rows) FIELD(runs) FIELD(known_file) FIELD(attach) FIELD(left)
+ * the frames that it has left to the twin; and the connection that an exception of `send` is of. */
+#define SENDER_FIELDS(FIELD)                                                                                           \
+    FIELD(clock_ns) FIELD(rows) FIELD(runs) FIELD(known_file) FIELD(attach) FIELD(left) FIELD(failed)
 
 enum { SENDER_FIELDS(FIELD_INDEX) SENDER_FIELD_COUNT };
 
@@ -64,12 +66,18 @@ typedef struct {
     Response *responses;
     Reading *by_fd;
     unsigned reads;
-    int count, room, fd_room;
+    int count, sent, room, fd_room;
 } ResponseSender;
 
 static PyMemberDef members[] = {
     SENDER_FIELDS(FIELD_MEMBER){"bytes", T_LONGLONG, offsetof(ResponseSender, bytes), 0, NULL},
     {"count", T_INT, offsetof(ResponseSender, count), READONLY, NULL}, {0}};
+
+/* Returns a connection's response after this one. */
+static inline const Response *next_of(const ResponseSender *self, const Response *response)
+{
+    return response->next == NOBODY ? NULL : &self->responses[response->next];
+}
 
 /* Grows an array to hold an item at a place. */
 static void *grown(void *array, int *room, int place, size_t size)
@@ -96,7 +104,7 @@ static Reading *reading_of(ResponseSender *self, long long fd)
         return NULL;
     self->by_fd = larger;
     for (; before < self->fd_room; before++)
-        larger[before] = (Reading){NOBODY, 0};
+        larger[before] = (Reading){NOBODY, NOBODY, 0};
     return &larger[fd];
 }
 
@@ -184,6 +192,8 @@ static bool add_response(
     larger[self->count].is_first = reading->last == NOBODY;
     if (reading->last != NOBODY)
         larger[reading->last].next = self->count;
+    else
+        reading->first = self->count;
     reading->last = self->count++;
     self->bytes += response->size + response->length;
     return true;
@@ -194,13 +204,11 @@ static bool attach_rest(ResponseSender *self, Response *first, int64_t sent, PyO
 {
     PyObject *parts = PyList_New(0);
     bool done = parts != NULL;
-    for (Response *each = first; done; each = &self->responses[each->next]) {
+    for (const Response *each = first; done && each != NULL; each = next_of(self, each)) {
         PyObject *part = Py_BuildValue("y#LOLLO", (const char *)each->bytes, (Py_ssize_t)each->size, (long long)each->head,
             each->file ? each->file : Py_None, (long long)each->position, (long long)each->length, each->completion);
         done = part != NULL && PyList_Append(parts, part) == 0;
         Py_XDECREF(part);
-        if (each->next == NOBODY)
-            break;
     }
     first->is_first = false;
     PyObject *attached = done ? PyObject_CallFunction(self->slots[attach_FIELD], "OOLO", first->channel, parts,
@@ -213,16 +221,13 @@ static bool attach_rest(ResponseSender *self, Response *first, int64_t sent, PyO
 
 /* Adds a frame to those that are left to the twin, as all later ones of its connection are. What is read and unsent is
  * attached before. */
-static bool leave_frame(ResponseSender *self, Fields *channel, const Frame *frame, Reading *reading, PyObject *ready)
+static bool leave_frame(ResponseSender *self, const Frame *frame, Reading *reading, PyObject *ready)
 {
     if (reading != NULL)
         reading->left_in = self->reads;
     if (reading != NULL && reading->last != NOBODY) {
-        int first = reading->last;
-        while (!self->responses[first].is_first || self->responses[first].channel != channel)
-            first--;
         reading->last = NOBODY;
-        if (!attach_rest(self, &self->responses[first], 0, ready))
+        if (!attach_rest(self, &self->responses[reading->first], 0, ready))
             return false;
     }
     PyObject *entry = Py_BuildValue("LLL", (long long)frame->at, (long long)frame->size, (long long)frame->end);
@@ -237,14 +242,14 @@ static bool read_response(ResponseSender *self, const Ring *ring, const Frame *f
 {
     const ResponseEnvelope *envelope = (const ResponseEnvelope *)payload_of(ring, frame->at);
     if (frame->size < (int64_t)sizeof *envelope)
-        return leave_frame(self, NULL, frame, NULL, ready);
+        return leave_frame(self, frame, NULL, ready);
     PyObject *number = PyLong_FromLongLong(envelope->connection_id);
     PyObject *object = number ? PyDict_GetItemWithError(by_id, number) : NULL;
     Py_XDECREF(number);
     if (PyErr_Occurred() || (object != NULL && !is_channel(object)))
         return false;
     if (object == NULL)
-        return leave_frame(self, NULL, frame, NULL, ready);
+        return leave_frame(self, frame, NULL, ready);
     Fields *channel = (Fields *)object;
     Reading *reading = reading_of(self, number_in(channel, fd_FIELD));
     if (reading == NULL)
@@ -252,7 +257,7 @@ static bool read_response(ResponseSender *self, const Ring *ring, const Frame *f
     Response response = {.channel = channel};
     if (reading->left_in == self->reads || !is_common(channel, envelope, frame->size, reading->last != NOBODY)
         || !find_parts(self, envelope, frame->size, &response))
-        return !PyErr_Occurred() && leave_frame(self, channel, frame, reading, ready);
+        return !PyErr_Occurred() && leave_frame(self, frame, reading, ready);
     bool done = add_response(self, &response, envelope, now_ns, reading);
     if (!done)
         Py_XDECREF(response.file);
@@ -306,7 +311,7 @@ static int64_t send_inline(const ResponseSender *self, const Response **each, in
     while (*each != NULL && (*each)->file == NULL && message.msg_iovlen < SENT_AT_ONCE) {
         parts[message.msg_iovlen++] = (struct iovec){(void *)(*each)->bytes, (size_t)(*each)->size};
         *size += (*each)->size;
-        *each = (*each)->next == NOBODY ? NULL : &self->responses[(*each)->next];
+        *each = next_of(self, *each);
     }
     ssize_t count = message.msg_iovlen == 1 ? send(fd, parts[0].iov_base, parts[0].iov_len, SEND_FLAGS)
                                             : sendmsg(fd, &message, SEND_FLAGS);
@@ -325,7 +330,7 @@ static int64_t send_responses(const ResponseSender *self, const Response *first,
         else {
             size = each->size + each->length;
             count = send_with_file(each, fd);
-            each = each->next == NOBODY ? NULL : &self->responses[each->next];
+            each = next_of(self, each);
         }
         sent += count;
     }
@@ -336,13 +341,9 @@ static int64_t send_responses(const ResponseSender *self, const Response *first,
 static bool add_rows(const ResponseSender *self, const Response *first, PyObject *end_ns)
 {
     long count = 0;
-    const Response *each = first;
-    while (each != NULL) {
+    for (const Response *each = first; each != NULL; each = next_of(self, each), count++)
         if (PyList_Append(self->slots[rows_FIELD], each->completion) < 0)
             return false;
-        count++;
-        each = each->next == NOBODY ? NULL : &self->responses[each->next];
-    }
     PyObject *place = PyObject_GetAttrString(first->channel->slots[client_FIELD], "place");
     PyObject *number = PyLong_FromLong(count);
     bool done = place != NULL && number != NULL && PyList_Append(self->slots[runs_FIELD], place) == 0
@@ -355,23 +356,21 @@ static bool add_rows(const ResponseSender *self, const Response *first, PyObject
 /* Calls `finish` for each response of a connection. Twin: ResponseReader.send_lone. */
 static bool finish_each(const ResponseSender *self, const Response *first, PyObject *finish, PyObject *end_ns)
 {
-    for (const Response *each = first;; each = &self->responses[each->next]) {
-        PyObject *done = PyObject_CallFunctionObjArgs(finish, each->channel, each->completion, end_ns, NULL);
-        Py_XDECREF(done);
-        if (done == NULL || each->next == NOBODY)
-            return done != NULL;
+    bool done = true;
+    for (const Response *each = first; done && each != NULL; each = next_of(self, each)) {
+        PyObject *finished = PyObject_CallFunctionObjArgs(finish, each->channel, each->completion, end_ns, NULL);
+        Py_XDECREF(finished);
+        done = finished != NULL;
     }
+    return done;
 }
 
 /* Sends the responses of one connection and completes their requests, or attaches the unsent bytes. */
 static bool send_channel(ResponseSender *self, Response *first, PyObject *finish, PyObject *ready, int64_t *left_bytes)
 {
     int64_t size = 0;
-    for (const Response *each = first;; each = &self->responses[each->next]) {
+    for (const Response *each = first; each != NULL; each = next_of(self, each))
         size += each->size + each->length;
-        if (each->next == NOBODY)
-            break;
-    }
     long long fd = number_in(first->channel, fd_FIELD);
     if (fd < 0)
         return false;
@@ -384,23 +383,6 @@ static bool send_channel(ResponseSender *self, Response *first, PyObject *finish
         && (finish == Py_None ? add_rows(self, first, end_ns) : finish_each(self, first, finish, end_ns));
     Py_XDECREF(end_ns);
     return done;
-}
-
-/* Closes a connection with a fault, which is the exception. */
-static void report_fault(PyObject *fault, PyObject *channel)
-{
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    PyErr_SetHandledException(value);
-    PyObject *done = PyObject_CallFunctionObjArgs(fault, channel, NULL);
-    if (done == NULL)
-        PyErr_WriteUnraisable(fault);
-    PyErr_SetHandledException(NULL);
-    Py_XDECREF(done);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
 }
 
 /* Forgets all responses. */
@@ -416,24 +398,27 @@ static void clear_responses(ResponseSender *self)
         Py_DECREF(each->completion);
         Py_XDECREF(each->file);
     }
-    self->count = 0;
+    self->count = self->sent = 0;
 }
 
-/* send(finish or None, fault, ready) -> rows added, but by `finish`. Twin: ResponseReader.send_lone. */
+/* send(finish or None, ready): sends the responses read. After an exception, which is of the connection `failed`, the next
+ * call sends the others. Twin: ResponseReader.send_lone. */
 static PyObject *send_all(ResponseSender *self, PyObject *arguments)
 {
-    PyObject *finish, *fault, *ready;
-    if (!PyArg_ParseTuple(arguments, "OOO!", &finish, &fault, &PyDict_Type, &ready) || !has_fields((Fields *)self, members, SENDER_FIELD_COUNT))
+    PyObject *finish, *ready;
+    if (!PyArg_ParseTuple(arguments, "OO!", &finish, &PyDict_Type, &ready)
+        || !has_fields((Fields *)self, members, SENDER_FIELD_COUNT))
         return NULL;
-    Py_ssize_t before = PyList_Size(self->slots[rows_FIELD]);
     int64_t left_bytes = SENT_IN_ALL_BYTES;
-    for (int place = 0; place < self->count; place++) {
-        Response *first = &self->responses[place];
-        if (first->is_first && !send_channel(self, first, finish, ready, &left_bytes))
-            report_fault(fault, (PyObject *)first->channel);
+    while (self->sent < self->count) {
+        Response *first = &self->responses[self->sent++];
+        if (first->is_first && !send_channel(self, first, finish, ready, &left_bytes)) {
+            put_in((Fields *)self, failed_FIELD, Py_NewRef((PyObject *)first->channel));
+            return NULL;
+        }
     }
     clear_responses(self);
-    return PyLong_FromSsize_t(finish == Py_None ? PyList_Size(self->slots[rows_FIELD]) - before : 0);
+    Py_RETURN_NONE;
 }
 
 DEFINE_FIELDS(fields, SENDER_FIELD_COUNT)

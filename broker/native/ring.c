@@ -62,7 +62,7 @@ failed:
 static int64_t look(RingProducer *self)
 {
     int64_t free_end = load_word(&self->ring.header[HEAD_WORD]) + self->ring.capacity;
-    int64_t here = free_end - self->lap, most = self->ring.capacity - FRAME_HEADER_BYTES;
+    int64_t here = free_end - self->position + self->index, most = self->ring.capacity - FRAME_HEADER_BYTES;
     self->until = here < most ? here : most;
     return free_end;
 }
@@ -72,19 +72,15 @@ static int64_t claim_slowly(RingProducer *self, int64_t size)
 {
     int64_t index = self->index, capacity = self->ring.capacity, taken = (size + FRAME_HEADER_BYTES + 7) & -8;
     int64_t padding = index + taken > capacity ? capacity - index : 0;
-    if (self->lap + index + padding + taken > look(self))
+    if (self->position + padding + taken > look(self))
         return NO_ROOM;
     if (padding) {
         *length_at(&self->ring, index) = -padding;
-        self->lap += capacity;
         index = 0;
     }
     *length_at(&self->ring, index) = size + FRAME_HEADER_BYTES;
-    self->index = index + taken;
-    if (self->index == capacity) {
-        self->lap += capacity;
-        self->index = 0;
-    }
+    self->index = index + taken == capacity ? 0 : index + taken;
+    self->position += padding + taken;
     look(self);
     return self->ring.payload + index;
 }
@@ -93,11 +89,12 @@ int64_t claim_frame(RingProducer *self, int64_t size)
 {
     if (size < 0 || size > self->max_payload)
         return TOO_LARGE;
-    int64_t index = self->index, end = index + ((size + FRAME_HEADER_BYTES + 7) & -8);
-    if (end > self->until)
+    int64_t index = self->index, taken = (size + FRAME_HEADER_BYTES + 7) & -8;
+    if (index + taken > self->until)
         return claim_slowly(self, size);
     *length_at(&self->ring, index) = size + FRAME_HEADER_BYTES;
-    self->index = end;
+    self->index += taken;
+    self->position += taken;
     return self->ring.payload + index;
 }
 
@@ -152,10 +149,9 @@ static PyObject *create_producer(PyTypeObject *type, PyObject *arguments, PyObje
 {
     RingProducer *self = (RingProducer *)open_ring(type, arguments, named);
     if (self != NULL) {
-        int64_t tail = self->ring.header[TAIL_WORD];
         self->max_payload = self->ring.capacity / 2 - FRAME_HEADER_BYTES;
-        self->index = index_of(&self->ring, tail);
-        self->lap = tail - self->index;
+        self->position = self->ring.header[TAIL_WORD];
+        self->index = index_of(&self->ring, self->position);
         look(self);
     }
     return (PyObject *)self;
@@ -198,11 +194,11 @@ static PyObject *claim(RingProducer *self, PyObject *bytes)
 static PyObject *publish(RingProducer *self, PyObject *nothing)
 {
     (void)nothing;
-    store_word(&self->ring.header[TAIL_WORD], self->lap + self->index);
+    store_word(&self->ring.header[TAIL_WORD], self->position);
     Py_RETURN_NONE;
 }
 
-/* Defines a method or attribute that returns a number. Twins: those of the same name. */
+/* Defines a method that returns a number. Twins: those of the same name. */
 #define NUMBER(name, type, number)                                                                                     \
     static PyObject *name(type *self, void *nothing)                                                                   \
     {                                                                                                                  \
@@ -211,9 +207,6 @@ static PyObject *publish(RingProducer *self, PyObject *nothing)
     }
 
 NUMBER(consumed, RingProducer, load_word(&self->ring.header[HEAD_WORD]))
-NUMBER(position, RingProducer, self->lap + self->index)
-NUMBER(head, RingConsumer, load_word(&self->ring.header[HEAD_WORD]))
-NUMBER(tail, RingConsumer, load_word(&self->ring.header[TAIL_WORD]))
 NUMBER(pending, RingConsumer, load_word(&self->ring.header[TAIL_WORD]) - self->cursor)
 
 /* read(limit) -> list of (payload offset, payload bytes, end position). Twin: RingConsumer.read. */
@@ -268,29 +261,25 @@ static PyMethodDef producer_methods[] = {METHOD("claim", claim, METH_O, "Start a
 
 static PyMemberDef producer_members[] = {
     {"capacity", T_LONGLONG, offsetof(RingProducer, ring.capacity), READONLY, NULL},
-    {"max_payload", T_LONGLONG, offsetof(RingProducer, max_payload), READONLY, NULL}, {0}};
-
-static PyGetSetDef producer_values[] = {{"position", (getter)position, NULL, "The private tail.", NULL}, {0}};
+    {"max_payload", T_LONGLONG, offsetof(RingProducer, max_payload), READONLY, NULL},
+    {"position", T_LONGLONG, offsetof(RingProducer, position), READONLY, NULL}, {0}};
 
 static PyMethodDef consumer_methods[] = {METHOD("read", read_frames, METH_O, "Return newly published frames."),
     METHOD("release_to", release_to, METH_O, "Return the memory of frames to the producer."),
     METHOD("release", release, METH_NOARGS, "Release everything read so far."),
-    METHOD("pending", pending, METH_NOARGS, "Return the bytes published and not yet read."),
-    METHOD("tail", tail, METH_NOARGS, "Return the shared tail."), {0}};
+    METHOD("pending", pending, METH_NOARGS, "Return the bytes published and not yet read."), {0}};
 
 static PyMemberDef consumer_members[] = {
     {"capacity", T_LONGLONG, offsetof(RingConsumer, ring.capacity), READONLY, NULL},
     {"cursor", T_LONGLONG, offsetof(RingConsumer, cursor), READONLY, NULL}, {0}};
 
-static PyGetSetDef consumer_values[] = {{"head", (getter)head, NULL, "The shared head.", NULL}, {0}};
-
 static PyType_Slot producer_slots[]
     = {{Py_tp_doc, "The writing end of a ring."}, {Py_tp_new, create_producer}, {Py_tp_dealloc, destroy},
-        {Py_tp_methods, producer_methods}, {Py_tp_members, producer_members}, {Py_tp_getset, producer_values}, {0, NULL}};
+        {Py_tp_methods, producer_methods}, {Py_tp_members, producer_members}, {0, NULL}};
 
 static PyType_Slot consumer_slots[]
     = {{Py_tp_doc, "The reading end of a ring."}, {Py_tp_new, create_consumer}, {Py_tp_dealloc, destroy},
-        {Py_tp_methods, consumer_methods}, {Py_tp_members, consumer_members}, {Py_tp_getset, consumer_values}, {0, NULL}};
+        {Py_tp_methods, consumer_methods}, {Py_tp_members, consumer_members}, {0, NULL}};
 
 static PyType_Spec producer_spec = {.name = "rotunda.broker.native.compiled.RingProducer",
     .basicsize = sizeof(RingProducer), .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, .slots = producer_slots};

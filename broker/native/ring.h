@@ -20,7 +20,7 @@ typedef struct {
 
 typedef struct {
     Ring ring;
-    int64_t index, lap, until, max_payload;
+    int64_t index, position, until, max_payload;
 } RingProducer;
 
 typedef struct {

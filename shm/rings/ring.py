@@ -187,17 +187,6 @@ class RingConsumer:
         unread: int = self._words[_TAIL] - self.cursor
         return unread
 
-    @property
-    def head(self) -> int:
-        """The shared head: position up to which frames are released."""
-        head: int = self._words[_HEAD]
-        return head
-
-    def tail(self) -> int:
-        """Return the shared tail: position up to which frames are published."""
-        tail: int = self._words[_TAIL]
-        return tail
-
     def close(self) -> None:
         """Release the shared memory; the object is unusable afterwards."""
         self._words.release()

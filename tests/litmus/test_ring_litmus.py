@@ -86,7 +86,7 @@ def consume(view: memoryview, target: int, chance: random.Random) -> None:
     """Check every frame on arrival and again before its release; releases are delayed by random steps."""
     consumer = RingConsumer(view, RING)
     largest = min(consumer.capacity // 2 - 8, 1000)
-    notes = Notes(view[:NOTES_BYTES].cast("q"), 4, consumer.head)
+    notes = Notes(view[:NOTES_BYTES].cast("q"), 4, consumer.cursor)
     number = notes.number()
     held: deque[tuple[int, int, int, int]] = deque()
     while number < target or held:

@@ -182,7 +182,7 @@ class Model:
         if put(self.view, self.producer, payload):
             self.claimed.append(payload)
         else:
-            used = self.producer.position - self.consumer.head
+            used = self.producer.position - self.producer.consumed()
             # Full means that the frame really does not fit: at most its own length is lost as padding.
             assert used + 2 * (len(payload) + 15) > self.producer.capacity
 

@@ -357,7 +357,7 @@ class SteppedBroker:
     def released(self, processor: int, target: int) -> bool:
         """Return whether the target has released every request of a processor."""
         ring = self.context.channel.request_consumer(processor, target)
-        return ring.head == ring.tail()
+        return not ring.pending()
 
     def _take_answer(self, at: int) -> None:
         view = self.context.rings.view

@@ -136,7 +136,7 @@ class ResponseReader:
                 finished.runs,
                 [],
             )
-            sender.known_file, sender.attach = self._files.known, self._attach_rest
+            sender.known_file, sender.attach, sender.failed = self._files.known, self._attach_rest, None
             self._finished, self._add_lone = finished, finished.add_lone
 
     def grow(self) -> None:
@@ -241,9 +241,15 @@ class ResponseReader:
         """Write the lone responses. Unsent bytes are attached to their channel for the usual write. HOT."""
         now_ns, natively = self._now_ns, self._natively
         if natively is not None and self._finished is not None and natively.count:
-            # `finish` counts as well: the sum is read only afterwards.
-            added = natively.send(None if finish == self._add_lone else finish, fault, ready)
-            self._finished.count += added
+            is_counted = finish != self._add_lone
+            before = len(self._finished.completions)
+            while natively.count:
+                try:
+                    natively.send(finish if is_counted else None, ready)
+                except Exception:
+                    fault(natively.failed)
+            # `finish` counts by itself.
+            self._finished.count += 0 if is_counted else len(self._finished.completions) - before
         lone, self.lone = self.lone, []
         for channel, piece, completion in lone:
             try:
