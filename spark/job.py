@@ -117,14 +117,20 @@ def _parser(job: Job) -> argparse.ArgumentParser:
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that every job has."""
-    parser.add_argument("--input", required=True, metavar="DIR", help="the request log: a directory or a URI")
-    parser.add_argument("--output", required=True, metavar="DIR", help="directory of result, summary and chart")
+    parser.add_argument(
+        "--input", required=True, metavar="DIR", help="the request log: a directory or a URI; set by `rotunda report`"
+    )
+    parser.add_argument(
+        "--output", required=True, metavar="DIR", help="directory of result, summary and chart; set by `rotunda report`"
+    )
     parser.add_argument(
         "--rollups", metavar="DIR", help="directory of the hourly tables (default: rollups, next to the log)"
     )
-    parser.add_argument("--from", default="24h", dest="start", metavar="TIME", help="`24h` ago or an ISO time (24h)")
+    parser.add_argument(
+        "--from", default="24h", dest="start", metavar="TIME", help="a duration ago or an ISO time (24h)"
+    )
     parser.add_argument("--to", default=NOW, dest="end", metavar="TIME", help="`1h` ago, an ISO time, or `now` (now)")
-    parser.add_argument("--format", choices=FORMATS, default="parquet", help="of the result (default: parquet)")
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="format of the result (default: parquet)")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: that of spark-submit)")
 
 

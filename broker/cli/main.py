@@ -160,7 +160,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", help="one of those below")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", help="a command listed below")
     for name, (module, function, text, add) in _COMMANDS.items():
         command = commands.add_parser(name, description=text)
         command.set_defaults(run=(module, function))
@@ -421,6 +421,6 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "topics and groups": ("topic", "group"),
     "settings": ("config", "check-config", "print-config"),
     "security": ("user", "acl", "quota", "tls", "doctor"),
-    "look and measure": ("requests", "report", "metrics", "bench"),
+    "inspect and measure": ("requests", "report", "metrics", "bench"),
     "deploy": ("print-unit", "print-alerts", "print-dashboard", "mirror-config", "completion"),
 }

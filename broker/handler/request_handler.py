@@ -24,7 +24,7 @@ from rotunda.broker.handler.group_fast_path import CommitResponses, GroupFastPat
 from rotunda.broker.handler.peer_calls import PeerCalls, PeerPayloads
 from rotunda.broker.handler.peer_rpc import PeerRpc
 from rotunda.broker.ipc.peer_channel import Peers
-from rotunda.broker.ipc.request import MemoryAreas, Request, RequestReader
+from rotunda.broker.ipc.request import MemoryAreas, Request, RequestDecoder
 from rotunda.broker.ipc.request_rings import RequestRings
 from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.partitions.fetch.fetches import Fetches
@@ -106,7 +106,7 @@ class RequestHandler:
         generation = poison.generation
         self._partitions, self._controller, self._poison = partitions, controller, poison
         self._responses, self.now_ns = responses, now_ns
-        self._rings, self._reader = RequestRings(channel, index, responses), RequestReader(channel.view, areas)
+        self._rings, self._reader = RequestRings(channel, index, responses), RequestDecoder(channel.view, areas)
         self._row_flags = RowFlags(partitions.table, index, context.target_bells)
         self.turns = SlowTurns(logger, now_ns)
         self.slices = Slices(now_ns, self.turns, poison.current)

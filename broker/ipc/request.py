@@ -198,8 +198,8 @@ class MemoryAreas:
         return view
 
 
-class RequestReader:
-    """Reads the requests of one target from the frames of its rings."""
+class RequestDecoder:
+    """Decodes the requests of one target from the frames of its rings."""
 
     __slots__ = ("_areas", "_session_of", "_view")
 

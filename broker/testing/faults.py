@@ -80,7 +80,7 @@ class InjectedFault:
     def __str__(self) -> str:
         """Return a report line."""
         state = "" if self.is_in_force else ", cancelled"
-        return f"{self._text}: struck {self.count}{state}"
+        return f"{self._text}: matched {self.count}{state}"
 
     def __repr__(self) -> str:
         return f"<{self}>"

@@ -174,7 +174,10 @@ def _headline(coverage: Coverage, worst: Row, by: Sequence[str]) -> str:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=list(GROUPINGS), default="api", help="grouping of the rows (default: api)")
     parser.add_argument(
-        "--window", type=length_us, metavar="TIME", help="and for which windows of time, such as 5m (default: none)"
+        "--window",
+        type=length_us,
+        metavar="TIME",
+        help="also group by windows of this length, such as 5m (default: none)",
     )
 
 

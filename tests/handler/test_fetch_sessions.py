@@ -238,7 +238,7 @@ def test_a_session_makes_room_when_it_is_stale_or_old_and_smaller(monkeypatch: p
     assert sessions.begin(parts(9), (3, 0)) is None, "nobody's was there long enough"
     clock.now_ns = EVICTED_NS + 1
     for session in (small, large):
-        assert sessions.go_on(session, [], [], [], (0, 0))
+        assert sessions.advance(session, [], [], [], (0, 0))
     assert sessions.begin(parts(1), (3, 0)) is None, "nor has anybody fewer partitions"
     assert sessions.begin(parts(2), (3, 0)) is not None
     assert sessions.find(small.number) is None
@@ -256,5 +256,5 @@ def test_a_session_that_grows_too_large_ends(monkeypatch: pytest.MonkeyPatch) ->
     sessions = FetchSessions(2, Clock())
     session = sessions.begin(parts(3), (1, 0))
     assert session is not None
-    assert not sessions.go_on(session, parts(5), [0] * 5, [], (1, 1))
+    assert not sessions.advance(session, parts(5), [0] * 5, [], (1, 1))
     assert (len(sessions), sessions.partitions) == (0, 0)

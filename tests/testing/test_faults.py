@@ -215,8 +215,8 @@ def test_what_was_injected_stands_in_the_report_of_a_failed_test(pytester: pytes
             "*shop: Produce v* test_that_fails-*(1 records): REQUEST_TIMED_OUT, * us (injected: error)",
             "*shop: Produce v* test_that_fails-*(1 records): ok, * us",
             "*- rotunda: injected faults -*",
-            "disconnect Produce times=1 client=shop: struck 1, cancelled",
-            "fail Produce REQUEST_TIMED_OUT times=3 topic=test_that_fails-*: struck 3",
+            "disconnect Produce times=1 client=shop: matched 1, cancelled",
+            "fail Produce REQUEST_TIMED_OUT times=3 topic=test_that_fails-*: matched 3",
         ]
     )
     assert "delay Fetch" not in result.stdout.str()

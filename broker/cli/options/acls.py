@@ -78,5 +78,5 @@ def _list(action: argparse.ArgumentParser) -> None:
 _ACTIONS = {
     "list": Action("list ACLs, all or those of named resources", _list, _JSON),
     "add": Action("add ACLs, in force within a second", _change, _JSON),
-    "delete": Action("delete ACLs; without a principal all of the named resources", _change, _JSON),
+    "delete": Action("delete ACLs; without a principal, all ACLs of the named resources", _change, _JSON),
 }

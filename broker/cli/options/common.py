@@ -133,7 +133,7 @@ def add_requests(command: argparse.ArgumentParser) -> None:
     command.add_argument("--limit", type=count, default=100, metavar="N", help="print at most N (default: 100)")
     command.add_argument("--api", metavar="NAME", help="only this API, such as FETCH")
     command.add_argument("--client", metavar="ID", help="only this client id")
-    command.add_argument("--topic", metavar="NAME", help="only requests with a first partition of this topic")
+    command.add_argument("--topic", metavar="NAME", help="only this topic: that of the request's first partition")
 
 
 def add_report(command: argparse.ArgumentParser) -> None:
@@ -142,7 +142,10 @@ def add_report(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory, without a broker")
     command.add_argument("name", nargs="?", metavar="NAME", help="the report; without it all reports are listed")
     command.add_argument(
-        "arguments", nargs=argparse.REMAINDER, metavar="...", help="options of the report; see NAME --help"
+        "arguments",
+        nargs=argparse.REMAINDER,
+        metavar="...",
+        help="options of the report; see `rotunda report NAME --help`",
     )
 
 

@@ -94,7 +94,7 @@ def add_consume(command: argparse.ArgumentParser) -> None:
     _shared(command, _CONSUME_EPILOG)
     command.add_argument("topics", nargs="*", metavar="TOPIC", help="a topic, or ^ and a regular expression")
     command.add_argument(
-        "-t", "--topic", action="append", default=[], dest="more_topics", metavar="TOPIC", help="the same; repeatable"
+        "-t", "--topic", action="append", default=[], dest="more_topics", metavar="TOPIC", help="a topic; repeatable"
     )
     command.add_argument(
         "-p", "--partition", "--partitions", type=_partitions, default=(), dest="partitions", metavar="N,...",
@@ -129,7 +129,7 @@ def add_produce(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda produce`."""
     _shared(command, _PRODUCE_EPILOG)
     command.add_argument("topic", nargs="?", metavar="TOPIC", help="the topic (default with --json: that of each line)")
-    command.add_argument("-t", "--topic", dest="named_topic", metavar="TOPIC", help="the same")
+    command.add_argument("-t", "--topic", dest="named_topic", metavar="TOPIC", help="the topic, if TOPIC is not given")
     command.add_argument(
         "-p",
         "--partition",

@@ -170,7 +170,7 @@ class FetchSessions:
         """Return a session, or None if it does not exist."""
         return self._sessions.get(number)
 
-    def go_on(
+    def advance(
         self,
         session: FetchSession,
         parts: Sequence[PartFields],

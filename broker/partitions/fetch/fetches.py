@@ -147,7 +147,7 @@ class Fetches:
             if epoch in (FIRST_EPOCH, NO_EPOCH):
                 # It closes the session that the cached request continued.
                 return False
-            self._go_on(request, cached.terms, cached.body, epoch, offsets)
+            self._serve_incremental(request, cached.terms, cached.body, epoch, offsets)
         else:
             self._serve(Fetch(cached.shape, varying, request))
         return True
@@ -171,11 +171,11 @@ class Fetches:
             shape = FetchShape(terms, body.parts)
             self._serve(Fetch(shape, offsets, request))
         else:
-            self._go_on(request, terms, body, body.session_epoch, offsets)
+            self._serve_incremental(request, terms, body, body.session_epoch, offsets)
         if body.places and request.end - request.start <= MOST_REQUEST_BYTES:
             self._cache.keep(request.connection_id, CachedFetch(request, body, terms, shape))
 
-    def _go_on(
+    def _serve_incremental(
         self, request: Request, terms: FetchTerms, body: FetchRequest, epoch: int, offsets: Sequence[int]
     ) -> None:
         """Serve a fetch of a session; ``epoch`` and ``offsets`` are its own, those in ``body`` are ignored."""
@@ -190,7 +190,7 @@ class Fetches:
             self._reject(request, terms, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         elif session.has_ids != (terms.version >= TOPIC_ID_FROM):
             self._reject(request, terms, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        elif not self._sessions.go_on(session, body.parts, offsets, body.forgotten, identity):
+        elif not self._sessions.advance(session, body.parts, offsets, body.forgotten, identity):
             self._reject(request, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         elif session.parts:
             self._serve_session(session, terms, request)
@@ -228,7 +228,7 @@ class Fetches:
             fetch.rights = self._authorizer.changes
         steps = self._steps(fetch)
         for _ in steps:
-            self._go_on_in_steps(fetch, steps)
+            self._continue_in_steps(fetch, steps)
             return
 
     def _steps(self, fetch: Fetch) -> Work:
@@ -254,7 +254,7 @@ class Fetches:
         else:
             self._park(fetch)
 
-    def _go_on_in_steps(self, fetch: Fetch, steps: Work) -> None:
+    def _continue_in_steps(self, fetch: Fetch, steps: Work) -> None:
         def failed() -> None:
             self._begun.discard(fetch)
             self._responses.close_connection(fetch.request, self._now_ns())
