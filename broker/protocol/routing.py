@@ -164,7 +164,6 @@ _ACKS_AND_TIMEOUT_BYTES: Final = 6
 
 _INTERNAL_TOPIC_HASHES: Final = {name: zlib.crc32(name.encode()) for name in INTERNAL_TOPICS}
 
-_unpack_int16 = struct.Struct(">h").unpack_from
 _crc32 = zlib.crc32
 
 

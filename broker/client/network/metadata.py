@@ -418,6 +418,3 @@ class ProducerMetadata(Metadata):
 
     def _now_ms(self) -> float:
         return self._clock.monotonic_ns() / _NANOSECONDS
-
-
-logger = logging.getLogger(__name__)

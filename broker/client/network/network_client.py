@@ -429,7 +429,7 @@ class MetadataUpdater:
         self._client = client
         self._request_timeout_ms = config.request_timeout_ms
         self._reconnect_backoff_ms = config.reconnect_backoff_ms
-        self._rebootstraps = config.metadata_recovery_strategy == REBOOTSTRAP
+        self._rebootstraps = config.metadata_recovery_strategy.lower() == REBOOTSTRAP
         self._trigger_ms = config.metadata_recovery_rebootstrap_trigger_ms
         #: Request version of the request in progress, and whether it is partial.
         self._in_progress: tuple[int, bool] | None = None

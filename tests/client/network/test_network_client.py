@@ -353,9 +353,13 @@ def test_g09_with_the_strategy_none_the_client_stays_with_the_nodes_it_knows() -
     assert set(world.metadata.fetch().nodes) == {1, 2}
 
 
-@pytest.mark.parametrize("by", ["time", "error code"])
-def test_g09_rebootstrap_after_too_long_without_metadata_or_when_the_broker_says_so(by: str) -> None:
-    world = World(NetworkConfig(client_id="me", metadata_recovery_rebootstrap_trigger_ms=5000))
+@pytest.mark.parametrize(("by", "strategy"), [("time", "rebootstrap"), ("error code", "REBOOTSTRAP")])
+def test_g09_rebootstrap_after_too_long_without_metadata_or_when_the_broker_says_so(by: str, strategy: str) -> None:
+    world = World(
+        NetworkConfig(
+            client_id="me", metadata_recovery_strategy=strategy, metadata_recovery_rebootstrap_trigger_ms=5000
+        )
+    )
     world.know("topic")
     served = {**SERVED, ApiKey.METADATA: (0, 13)}
     world.connect(1, served=served)
