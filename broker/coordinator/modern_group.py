@@ -93,11 +93,12 @@ class ModernGroup(Generic[MemberT]):
     def commit(self, shard: GroupShard, records: Sequence[Record], done: Done) -> None:
         """Write records; ``done`` is called after the commit of these and all earlier ones."""
         if not records:
-            if not self.uncommitted:
+            # Earlier changes may be uncommitted; changes of other groups are not waited for.
+            if self.uncommitted:
+                shard.when_committed(done)
+            else:
                 done(0)
-                return
-            # The response must wait until earlier changes are committed, so append one more record.
-            records = [self.epoch_record()]
+            return
         self.uncommitted += 1
 
         def committed(error: int) -> None:

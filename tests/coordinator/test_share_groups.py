@@ -106,7 +106,9 @@ def test_a_member_that_missed_a_response_sends_its_previous_epoch(coordinator: S
 def test_a_changed_rack_is_stored_and_changes_no_epoch(coordinator: ShareCoordinator) -> None:
     """S24."""
     joined = coordinator.join("m1", "a")
+    written = len(coordinator.committed)
     assert coordinator.ask("m1", joined.member_epoch, rack_id="r").member_epoch == joined.member_epoch
+    assert record_types(coordinator, written) == [10]
     assert coordinator.group.epoch == joined.member_epoch
     assert coordinator.group.members["m1"].rack_id == "r"
     assert described(coordinator.shard) == coordinator.replayed()
