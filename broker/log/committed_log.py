@@ -142,9 +142,15 @@ class CommittedLog:
         self.leader_epoch = self._epochs.latest
 
     def _write_new_epoch(self) -> None:
-        """Write the epoch of this run to disk, before the first batch: idle logs then add nothing to the start time."""
+        """Write the epoch of this run to disk, before its first batch. Raises LogWriteFailed.
+
+        Idle logs then add nothing to the start time, and readers of the files know the epoch of every batch.
+        """
+        try:
+            write_epochs(self.directory, self._epochs, durable=False)
+        except OSError as error:
+            raise self._write_failed(self.directory, error) from error
         self._is_first_commit = False
-        self._write_epochs()
 
     def _adopt_files(self, files: LoadedFiles, recovery_point: int) -> None:
         """Continue from files that hold exactly the committed batches. Raises OSError."""

@@ -9,6 +9,8 @@ import pytest
 
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import ApiError
+from rotunda.broker.log import checkpoints
+from rotunda.broker.log.leader_epochs import read_epochs
 from rotunda.broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.protocol.records import crc_ok, read_header
@@ -330,6 +332,27 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     model.check()
     monkeypatch.undo()
     assert model.append([idempotent(2), idempotent(3)]) == [(46, 2, -1), (0, 3, -1)]
+    model.check()
+
+
+def test_no_batch_is_published_before_its_epoch_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of the files would take the batch for one of an earlier epoch."""
+    model = opened(tmp_path, LogConfig())
+    log = model.log
+    assert log is not None
+
+    def full_disk(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "injected", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "replace_file", full_disk)
+        assert stage(log, idempotent(0))[0] == 0
+        with pytest.raises(LogWriteFailed):
+            log.commit()
+    assert read_epochs(model.directory).entries == []
+    refuses_all_until_it_has_caught_up(log)
+    assert model.append([idempotent(0)]) == [(0, 0, -1)]
+    assert read_epochs(model.directory).entries == [(log.leader_epoch, 0)]
     model.check()
 
 
