@@ -282,13 +282,19 @@ class GroupFastPath:
             return False
         repeated = cached.repeated
         if repeated is None:
-            repeated = cached.repeated = RepeatedCommit(committer.group_id, self._targets(cached))
+            targets = self._targets(cached)
+            if len(targets) != len(offsets):
+                return False
+            repeated = cached.repeated = RepeatedCommit(committer.group_id, targets)
         self._linger.connections.add(request.connection_id)
         shard.commit_again(repeated, offsets, self._broker.clock.wall_ms(), (request, cached))
         return True
 
     def _targets(self, cached: CachedCommit) -> list[CommitTarget]:
-        """Return the partitions of a cached commit. Its topics exist: the cache is cleared when the metadata change."""
+        """Return the partitions of a cached commit that still exist.
+
+        The cache is cleared when the metadata have changed; while they change, a topic may be missing already.
+        """
         by_id = cached.version >= TOPIC_ID_FROM
         return [
             CommitTarget(
@@ -301,6 +307,7 @@ class GroupFastPath:
             for named in cached.topics
             if (topic := find_topic(self._broker, named, by_id=by_id)) is not None
             for part in named.partitions
+            if part.partition_index < len(topic.partitions)
         ]
 
     def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:

@@ -10,9 +10,13 @@ from unittest import mock
 
 import pytest
 
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.groups.offset_commit import find_topic
 from rotunda.broker.coordinator.coordinator_log import MANY_CONNECTIONS
+from rotunda.broker.handler import group_fast_path
 from rotunda.broker.handler.request_handler import EVERY_WAY
 from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.metadata.metadata_cache import TopicInfo
 from rotunda.broker.protocol import codec
 from tests.handler.test_special_ways import NO_WAYS
 from tests.support.groups.requests import (
@@ -182,6 +186,21 @@ def test_a_topic_that_is_deleted_is_unknown_to_the_next_commit(broker: SteppedBr
     broker.delete("other")
     broker.settle()
     assert member.commit({("other", 0): 3}) == [3]
+
+
+def test_no_offset_is_stored_for_another_topic_while_one_is_being_deleted(
+    broker: SteppedBroker, member: Member
+) -> None:
+    """A handler applies a large change in several turns: a topic is missing before the version is the new one."""
+    places = [("other", 0), ("topic", 0)]
+    assert member.commit(dict.fromkeys(places, 1)) == [0, 0]
+
+    def find_all_but_one(context: BrokerContext, asked: Any, *, by_id: bool) -> TopicInfo | None:
+        return None if asked.name == "other" else find_topic(context, asked, by_id=by_id)
+
+    with mock.patch.object(group_fast_path, "find_topic", find_all_but_one):
+        assert member.commit({place: 2 + number for number, place in enumerate(places)}) == [0, 0]
+    assert committed(broker, member.group_id, places) == [(2, 0), (3, 0)]
 
 
 def test_commits_keep_the_member_in_its_group(broker: SteppedBroker, member: Member) -> None:
