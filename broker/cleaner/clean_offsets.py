@@ -9,7 +9,7 @@ only after a success: so the id of a topic is never stored with an offset of an 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.log.checkpoints import (
@@ -50,6 +50,16 @@ class CleanOffsets:
         found = self._offsets.get(key)
         return found.offset if found is not None and found.topic_id == topic_id else None
 
+    def begin(self, key: TopicPartition, topic_id: bytes, offset: int) -> None:
+        """Record the first compaction of a partition before it removes any record. Raises OSError.
+
+        Readers of the file know by its entry that offsets of the partition may be missing.
+        """
+        if self.of(key, topic_id) is None:
+            offsets = {**self._offsets, key: CleanOffset(topic_id, offset)}
+            self._store(offsets)
+            self._offsets = offsets
+
     def put(self, key: TopicPartition, topic_id: bytes, offset: int) -> None:
         """Record the clean offset of a partition."""
         self._offsets[key] = CleanOffset(topic_id, offset)
@@ -64,11 +74,14 @@ class CleanOffsets:
 
     def _write(self) -> None:
         try:
-            write_offsets(self._data_dir / CLEANER_FILE, {key: each.offset for key, each in self._offsets.items()})
-            ids = [f"{name} {index} {each.topic_id.hex()}" for (name, index), each in sorted(self._offsets.items())]
-            write_lines(self._data_dir / TOPIC_IDS_FILE, ids)
+            self._store(self._offsets)
         except OSError as error:
             logger.warning("No cleaner checkpoint in %s: %s", self._data_dir, error)
+
+    def _store(self, offsets: Mapping[TopicPartition, CleanOffset]) -> None:
+        write_offsets(self._data_dir / CLEANER_FILE, {key: each.offset for key, each in offsets.items()})
+        ids = [f"{name} {index} {each.topic_id.hex()}" for (name, index), each in sorted(offsets.items())]
+        write_lines(self._data_dir / TOPIC_IDS_FILE, ids)
 
 
 def _read(data_dir: Path) -> dict[TopicPartition, CleanOffset]:

@@ -174,6 +174,7 @@ class Maintenance:
         round_ = Compaction(log, found, place.config, limits, self._clock.wall_ms(), pause)
 
         try:
+            self._clean_offsets.begin(place.key, place.topic_id, found.first_dirty_offset)
             end_offset = round_.run(swap)
         except FileNotFoundError:
             return False  # deleted meanwhile

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from rotunda.broker.errors import ApiError
+from rotunda.broker.log.checkpoints import CLEANER_FILE, CheckpointCorruptError, read_offsets
 from rotunda.broker.log.log_reader import ATTEMPTS, FileSlice, LogReader
 from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, segment_file
 from rotunda.broker.log.segments.segment_scan import scan_headers
@@ -107,12 +108,24 @@ def _check_segment(span: Span) -> None:
         os.close(fd)
     if end < size_bytes or is_last:
         raise RecordsUnreadable(f"{path}: no readable batch from offset {offset} on, at byte {end}")
-    if offset < following and not span.is_compacted:
+    if offset < following and not _is_compacted(directory):
         first = max(offset, span.start)
         raise RecordsUnreadable(
             f"{directory}: the segment file with offsets {first} to {following - 1} is missing; "
             f"--offsets {span.partition}:{following}:{span.high_watermark} exports the later records"
         )
+
+
+def _is_compacted(directory: Path) -> bool:
+    """Return whether offsets of a partition may be missing: its first compaction has begun. Raises RecordsUnreadable.
+
+    The cleaner records that before it removes the first record, so look after a missing offset was found.
+    """
+    topic, _, partition = directory.name.rpartition("-")
+    try:
+        return (topic, int(partition)) in read_offsets(directory.parent / CLEANER_FILE)
+    except CheckpointCorruptError as error:
+        raise RecordsUnreadable(f"unreadable checkpoint: {error}; the next compaction replaces it") from None
 
 
 def _size_of(records: list[Record]) -> int:

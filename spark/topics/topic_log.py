@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rotunda.broker.log.checkpoints import (
-    CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     CheckpointCorruptError,
@@ -43,7 +42,7 @@ class Bounds(NamedTuple):
 class Span(NamedTuple):
     """Offsets [start, stop) of a partition to read, with the limits that hold for the whole partition.
 
-    `stop` <= `stable` <= `high_watermark`. Only a compacted partition may lack offsets.
+    `stop` <= `stable` <= `high_watermark`.
     """
 
     partition: int
@@ -52,7 +51,6 @@ class Span(NamedTuple):
     stop: int
     stable: int
     high_watermark: int
-    is_compacted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,6 @@ class TopicPartition:
     start: int
     stable: int
     high_watermark: int
-    is_compacted: bool
     epochs: LeaderEpochs
 
     def spans(self, start: int) -> list[Span]:
@@ -73,7 +70,7 @@ class TopicPartition:
         bases = [base for base in offsets_of(self.directory, LOG_SUFFIX) if start < base < self.stable]
         edges = [start, *bases, self.stable]
         return [
-            Span(self.partition, str(self.directory), *pair, self.stable, self.high_watermark, self.is_compacted)
+            Span(self.partition, str(self.directory), *pair, self.stable, self.high_watermark)
             for pair in pairwise(edges)
             if pair[0] < pair[1]
         ]
@@ -99,8 +96,7 @@ def open_topic(data_dir: Path, topic: str, given: Mapping[int, Bounds]) -> Topic
     if len(ids) != 1 or None in ids:
         raise JobFailed(f"directories {topic}-N in {data_dir} have not all the same topic id: is it being deleted?")
     try:
-        files = (LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
-        starts, ends, cleaned = (read_offsets(data_dir / name) for name in files)
+        starts, ends = (read_offsets(data_dir / name) for name in (LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE))
         epochs = {partition: read_epochs(directory) for partition, directory in directories.items()}
     except CheckpointCorruptError as error:
         raise JobFailed(f"unreadable checkpoint: {error}; start the broker once, which repairs it") from error
@@ -111,8 +107,7 @@ def open_topic(data_dir: Path, topic: str, given: Mapping[int, Bounds]) -> Topic
         start = max(bounds.start, next(iter(offsets_of(directory, LOG_SUFFIX)), 0))
         stable = max(start, _stable_end(directory, bounds.high_watermark))
         high_watermark = max(start, bounds.high_watermark)
-        stable = min(stable, high_watermark)
-        of_partition = start, stable, high_watermark, key in cleaned, epochs[partition]
+        of_partition = start, min(stable, high_watermark), high_watermark, epochs[partition]
         partitions.append(TopicPartition(partition, directory, *of_partition))
     topic_id = base64.urlsafe_b64encode(ids.pop() or b"").decode().rstrip("=")
     return TopicLog(topic, topic_id, partitions)

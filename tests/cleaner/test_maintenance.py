@@ -80,7 +80,7 @@ class Partitions:
 
     def is_compacted(self, index: int) -> bool:
         """Whether a round has been over a partition."""
-        return self.maintenance._clean_offsets.of(("t", index), self.topic_id) is not None
+        return bool(self.maintenance._clean_offsets.of(("t", index), self.topic_id))
 
 
 def test_a_full_disk_keeps_nobody_else_from_being_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +151,32 @@ def test_a_cleaner_continues_from_where_the_one_before_it_has_come(tmp_path: Pat
     found = CleanOffsets(tmp_path)
     assert found.of(("t", 0), FIRST) == before.maintenance._clean_offsets.of(("t", 0), FIRST)
     assert found.of(("t", 0), FIRST) is not None
+
+
+def test_a_partition_is_in_the_checkpoint_before_its_first_segments_are_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that finds no record for an offset then knows why; without an entry nothing is exchanged."""
+    partitions = Partitions(tmp_path, 1)
+    ask = partitions.ask
+    found: list[dict[tuple[str, int], int]] = []
+
+    def ask_and_read(owner: int, task: str, payload: bytes) -> tuple[int, bytes]:
+        found.append(checkpoints.read_offsets(tmp_path / checkpoints.CLEANER_FILE))
+        return ask(owner, task, payload)
+
+    def replace_none(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "injected", str(path))
+
+    partitions.ask = ask_and_read
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "replace_file", replace_none)
+        assert not partitions.maintenance.compact_dirtiest()
+    assert found == []
+    assert not partitions.maintenance.compact_dirtiest(), "the round that failed is postponed"
+    assert partitions.maintenance.compact_dirtiest()
+    assert found[0] == {("t", 0): 0}
+    assert partitions.is_compacted(0)
 
 
 def test_what_was_clean_of_a_deleted_topic_is_dirty_in_its_successor(tmp_path: Path) -> None:
