@@ -52,7 +52,7 @@ def test_what_kcat_writes_is_read_byte_for_byte(broker: BrokerProcess, topic: st
     assert kcat(broker.bootstrap, "-P", "-t", topic, "-K", ":", "-H", "a=b", data=data).code == 0
     found = consumed(broker.bootstrap, topic, "-f", WHOLE)
     assert found == read_by_kcat(broker.bootstrap, topic, "-f", WHOLE), seed
-    assert found.count(b"a=b") == 3
+    assert found.count(b",a=b|") == 3
 
 
 @pytest.mark.parametrize(
