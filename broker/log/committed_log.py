@@ -147,7 +147,7 @@ class CommittedLog:
         Idle logs then add nothing to the start time, and readers of the files know the epoch of every batch.
         """
         try:
-            write_epochs(self.directory, self._epochs, durable=False)
+            OPEN_SEGMENTS.with_room(lambda: write_epochs(self.directory, self._epochs, durable=False))
         except OSError as error:
             raise self._write_failed(self.directory, error) from error
         self._is_first_commit = False

@@ -11,8 +11,9 @@ import logging
 import os
 import resource
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from rotunda.broker.log.disk_room import NO_DESCRIPTOR
 
@@ -27,6 +28,8 @@ LEAST_SEGMENTS: Final = 8
 _UNLIMITED: Final = 2**31
 
 _log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 class Segment(Protocol):
@@ -71,13 +74,20 @@ class OpenSegments:
         self._seen.pop(segment, None)
 
     def open(self, path: Path, flags: int) -> int:
-        """Return a descriptor of a file. If none is left, idle segments are closed first. Raises OSError."""
+        """Return a descriptor of a file, as `with_room` does. Raises OSError."""
+        return self.with_room(lambda: os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
+
+    def with_room(self, action: Callable[[], Result]) -> Result:
+        """Return the result of an action that opens files. If no descriptor is left, idle segments are closed first.
+
+        Raises its OSError.
+        """
         try:
-            return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            return action()
         except OSError as error:
             if error.errno not in NO_DESCRIPTOR or not self.make_room():
                 raise
-        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        return action()
 
     def make_room(self) -> bool:
         """Close the quarter of the segments that is idle longest; return whether there were any."""
