@@ -105,7 +105,7 @@ class Lazily:
 
 
 class _Steps(NamedTuple):
-    """How to write one structure: at once, or in parts, with an array of structures after each but the last."""
+    """The writers of one structure: at once, or in parts, with an array of structures after each but the last."""
 
     whole: Write
     parts: tuple[tuple[Write, Field | None], ...]

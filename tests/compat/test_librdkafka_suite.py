@@ -1,4 +1,4 @@
-"""How the verdict of a librdkafka test is read: only one that ran to its end and passed has passed."""
+"""Verdicts of librdkafka's tests: only a test that ran to its end and passed has passed."""
 
 from ops.compatibility.clients import by_key
 from ops.compatibility.librdkafka_suite import LIMIT_SECONDS, SUITES, reason

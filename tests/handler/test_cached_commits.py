@@ -212,7 +212,7 @@ def test_commits_keep_the_member_in_its_group(broker: SteppedBroker, member: Mem
 
 
 def busy_members(broker: SteppedBroker) -> list[Member]:
-    """Return members with so many commits that those of the next window wait."""
+    """Return members with enough commits to make those of the next window wait."""
     members = [Member(broker, group_id) for group_id in groups_of(broker, 0, MANY_CONNECTIONS)]
     for each in members:
         each.join()

@@ -92,7 +92,7 @@ def initialize(broker: SteppedBroker, topic_id: bytes) -> None:
 
 
 class Trials:
-    """What clients know by the responses that they had."""
+    """The state of the group by the responses that clients received."""
 
     def __init__(self, broker: SteppedBroker) -> None:
         self.broker = broker

@@ -40,7 +40,7 @@ def bystander(broker: BrokerProcess) -> Iterator[None]:
 
 
 def frame_of_zeros(size_bytes: int) -> bytes:
-    """Return a zstd frame of so many zeros."""
+    """Return a zstd frame of ``size_bytes`` zeros."""
     compressor = zstandard.ZstdCompressor(level=1).compressobj()
     piece = bytes(16 << 20)
     return b"".join([compressor.compress(piece) for _ in range(size_bytes // len(piece))] + [compressor.flush()])

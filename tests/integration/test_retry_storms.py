@@ -63,7 +63,7 @@ def on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RotundaBroker]:
 
 @pytest.fixture
 def holding(tmp_path: Path) -> Iterator[tuple[RotundaBroker, WireClient]]:
-    """Yield a broker that delays responses for long, and a client that waits for so many of them."""
+    """Yield a broker that delays responses for long, and a client with many of them outstanding."""
     long = {"automq_retry_storm_backoff_enabled": "true", "automq_retry_storm_backoff_max_delay_ms": 10_000}
     with broker(tmp_path, **long) as running, connected(running) as wire:
         # The status page may begin to serve after the broker, and the responses are held back for ten seconds only.

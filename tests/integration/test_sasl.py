@@ -349,7 +349,7 @@ def test_mutated_frames_before_and_during_authentication_let_nobody_in(
 
 
 def send_mutated(address: int, count: int, chance: random.Random) -> None:
-    """Begin so many exchanges, of which none is waited for."""
+    """Begin ``count`` exchanges without waiting for any."""
     versions = codec.encode_request(
         ApiKey.API_VERSIONS, 3, 77, "me", {"client_software_name": "wire", "client_software_version": "1"}
     )

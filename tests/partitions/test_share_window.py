@@ -57,7 +57,7 @@ def log_of(seed: random.Random) -> list[LogBatch]:
 
 @dataclass
 class Offset:
-    """What is known of one offset by the answers that clients had."""
+    """The state of one offset by the responses that clients received."""
 
     state: int = AVAILABLE
     count: int = 0

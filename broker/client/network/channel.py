@@ -55,7 +55,7 @@ _REASONS = {
 
 
 class ChannelState(NamedTuple):
-    """How a connection ended, and the cause; without a cause the broker closed it."""
+    """The end of a connection and its cause; without a cause the broker closed it."""
 
     phase: ChannelPhase
     remote: str = ""

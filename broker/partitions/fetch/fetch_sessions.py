@@ -198,7 +198,7 @@ class FetchSessions:
             self.partitions -= len(session.parts)
 
     def _has_room(self, parts: int, now_ns: int) -> bool:
-        """Return whether a session of so many partitions fits, after evicting another if allowed."""
+        """Return whether a session of ``parts`` partitions fits, after evicting another if allowed."""
         if not self._most:
             return False
         if len(self._sessions) >= self._most or self.partitions + parts > MOST_PARTITIONS:

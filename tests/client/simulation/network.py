@@ -31,7 +31,7 @@ class Stuck(BaseException):
 
 @dataclass
 class Weather:
-    """How bad the network is. Probabilities are for each request or connection; times are milliseconds."""
+    """The faults of the network. Probabilities are for each request or connection; times are milliseconds."""
 
     delay_ms: float = 2
     slow: float = 0.0
