@@ -16,6 +16,8 @@ PENDING, FAILED, ACKNOWLEDGED, ABORTED = -1, -2, -3, -4
 NOWHERE = -1
 #: Number of faults of one kind that are reported individually.
 MOST_EVIDENCE = 5
+#: The fields of a tally that count violations.
+FAULTS = ("lost", "twice", "out_of_order", "misplaced", "aborted_seen", "torn", "miscounted")
 
 
 @dataclass
@@ -23,8 +25,9 @@ class Tally:
     """The observations of the writers and readers of one workload; tallies add.
 
     `repeated_by_client` are records of a plain producer that sent them again itself; `redelivered` are deliveries by a
-    share group after the first. `torn` counts transactions of
-    which a reader saw a part. `errors` are counted by their text; `evidence` are lines on the first few faults.
+    share group after the first, `miscounted` those whose delivery count did not rise after a release. `torn` counts
+    transactions of which a reader saw a part. `errors` are counted by their text; `evidence` are lines on the first few
+    faults.
     """
 
     sent: int = 0
@@ -38,6 +41,7 @@ class Tally:
     misplaced: int = 0
     aborted_seen: int = 0
     torn: int = 0
+    miscounted: int = 0
     repeated_by_client: int = 0
     redelivered: int = 0
     longest_pause_seconds: float = 0.0
@@ -52,7 +56,7 @@ class Tally:
     @property
     def faults(self) -> int:
         """The number of violations."""
-        return self.lost + self.twice + self.out_of_order + self.misplaced + self.aborted_seen + self.torn
+        return sum(getattr(self, name) for name in FAULTS)
 
 
 class Ledger:

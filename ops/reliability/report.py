@@ -14,7 +14,7 @@ from ops.reliability.broker import REPOSITORY
 from ops.reliability.bystander import Sightings
 from ops.reliability.campaign import Footprint, Result
 from ops.reliability.killing import KILL, STOP
-from ops.reliability.ledger import Tally
+from ops.reliability.ledger import FAULTS, Tally
 from ops.reliability.pauses import BESIDE, DIED, HANDLER_STOPPED, STOPPED, CauseOfPauses
 
 MEGABYTE = 1 << 20
@@ -28,6 +28,7 @@ COLUMNS = (
     ("aborted", "aborted"),
     ("aborted seen", "aborted_seen"),
     ("torn", "torn"),
+    ("delivery count too low", "miscounted"),
     ("given up", "failed"),
     ("sent again", "repeated_by_client"),
     ("redelivered", "redelivered"),
@@ -137,7 +138,6 @@ def summary(result: Result) -> str:
         signal, _, role = name.partition(" ")
         if role not in {"replaced", "woken"}:
             signals[signal if signal in {KILL, STOP} else "other"] += count
-    faults = ("lost", "twice", "out_of_order", "misplaced", "aborted_seen", "torn")
     worst = {row.cause: f"{row.worst_seconds:.2f} s" for row in result.pauses}
     closed = sum(row.closed for row in result.pauses if row.cause in {BESIDE, STOPPED, HANDLER_STOPPED})
     first, last = result.footprints[0], result.footprints[-1]
@@ -146,7 +146,8 @@ def summary(result: Result) -> str:
         ("other attacks", f"{signals['other']:,}"),
         ("mutated frames", f"{result.frames['frames']:,}"),
         ("records acknowledged; read", f"{together.acknowledged:,}; {together.read:,}"),
-        *((title, f"{getattr(together, field):,}") for title, field in COLUMNS if field in faults),
+        ("deliveries of a share group after the first", f"{together.redelivered:,}"),
+        *((title, f"{getattr(together, field):,}") for title, field in COLUMNS if field in FAULTS),
         ("responses to bystanders", f"{result.sightings.answers:,}"),
         ("longest pause when its own processor died", worst[DIED]),
         ("longest pause otherwise", worst[BESIDE]),

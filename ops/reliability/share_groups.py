@@ -1,8 +1,9 @@
 """A share group: members accept, release and reject the records of a topic, and leave or disconnect at random.
 
 A record must never be delivered after its acceptance or rejection was acknowledged, and every other one must be
-delivered again until it is. Members send raw requests: a client's buffer would hide when the broker delivered a record.
-The topic is one without transactions, so that its offsets have no gaps.
+delivered again until it is. After an acknowledged release its delivery count must be higher. Members send raw
+requests: a client's buffer would hide when the broker delivered a record. The topic is one without transactions, so
+that its offsets have no gaps.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import uuid
 from array import array
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ops.reliability.chance import source
@@ -39,6 +41,28 @@ FINAL_EPOCH = -1
 GROUP_RESOURCE, SET = 32, 0
 
 
+@dataclass(frozen=True)
+class Release:
+    """An acknowledged release: the delivery count of the released delivery, and the time of the response."""
+
+    count: int
+    time: float
+
+
+@dataclass(frozen=True)
+class Acquired:
+    """A range of delivered records, with the acknowledgement of each."""
+
+    first: int
+    last: int
+    count: int
+    types: list[int]
+
+    def batch(self) -> dict[str, Any]:
+        """Return its acknowledgement as a request has it."""
+        return {"first_offset": self.first, "last_offset": self.last, "acknowledge_types": self.types}
+
+
 class ShareLedger:
     """The records that a share group's members have got and ended, by partition."""
 
@@ -46,11 +70,13 @@ class ShareLedger:
         #: By offset, the time at which its acceptance or rejection was acknowledged; 0 before.
         self.ended = [array("d") for _ in range(partitions)]
         self.states = [bytearray() for _ in range(partitions)]
-        self.read = self.redelivered = self.twice = 0
+        #: By partition and offset, of the last acknowledged release.
+        self.released: dict[tuple[int, int], Release] = {}
+        self.read = self.redelivered = self.twice = self.miscounted = 0
         self.evidence: list[str] = []
         self._lock = threading.Lock()
 
-    def deliver(self, partition: int, first: int, last: int, sent: float) -> None:
+    def deliver(self, partition: int, first: int, last: int, count: int, sent: float) -> None:
         """Note records in the response to a fetch that was sent at that time."""
         with self._lock:
             ended, states = self.ended[partition], self.states[partition]
@@ -63,7 +89,15 @@ class ShareLedger:
                 self.redelivered += states[offset] != UNSEEN
                 states[offset] = max(states[offset], DELIVERED)
                 if 0 < ended[offset] < sent:
-                    self._note(partition, offset)
+                    self.twice += 1
+                    self._note(f"offset {offset} of partition {partition} was delivered after its end")
+                release = self.released.get((partition, offset))
+                if release and release.time < sent and count <= release.count:
+                    self.miscounted += 1
+                    self._note(
+                        f"offset {offset} of partition {partition} had delivery count {count}, "
+                        f"and {release.count} at its release"
+                    )
 
     def doubt(self, partition: int, offset: int) -> None:
         """Note an acceptance or rejection that is about to be sent."""
@@ -75,25 +109,27 @@ class ShareLedger:
         with self._lock:
             self.ended[partition][offset] = self.ended[partition][offset] or time.monotonic()
 
+    def release(self, partition: int, offset: int, count: int) -> None:
+        """Note a release after a delivery of that count that the broker has acknowledged now."""
+        with self._lock:
+            self.released[partition, offset] = Release(count, time.monotonic())
+
     def open_below(self, ends: dict[int, int]) -> int:
         """Return the number of records for which no member has sent an acceptance or rejection."""
         with self._lock:
             return sum(end - self.states[partition][:end].count(DOUBTFUL) for partition, end in ends.items())
 
-    def _note(self, partition: int, offset: int) -> None:
-        self.twice += 1
+    def _note(self, evidence: str) -> None:
         if len(self.evidence) < MOST_EVIDENCE:
-            self.evidence.append(
-                f"{time.strftime('%H:%M:%S')} offset {offset} of partition {partition} was delivered after its end"
-            )
+            self.evidence.append(f"{time.strftime('%H:%M:%S')} {evidence}")
 
 
 class ShareMember:
     """One member with a connection of its own. Raises OSError for every error."""
 
-    def __init__(self, port: int, group: str, topic: Topic) -> None:
+    def __init__(self, port: int, group: str, member_id: str, topic: Topic) -> None:
         self._wire = Wire(port)
-        self._group, self._member, self._topic = group, str(uuid.uuid4()), topic
+        self._group, self._member, self._topic = group, member_id, topic
         self._epoch = 0
         self._topic_id = b""
 
@@ -111,11 +147,15 @@ class ShareMember:
             epoch, assignment = response.member_epoch, response.assignment
             ended.wait(PAUSE_SECONDS / 4)
 
-    def fetch(self, acknowledgements: dict[int, list[dict[str, Any]]], *, last: bool = False) -> Any:
+    def fetch(self, acknowledgements: dict[int, list[Acquired]], *, last: bool = False) -> Any:
         """Acknowledge by partition, and return the response with further records; the ``last`` one closes."""
         named = range(self._topic.partitions) if self._epoch == 0 else acknowledgements
         partitions = [
-            {"partition_index": each, "acknowledgement_batches": acknowledgements.get(each, [])} for each in named
+            {
+                "partition_index": each,
+                "acknowledgement_batches": [acquired.batch() for acquired in acknowledgements.get(each, [])],
+            }
+            for each in named
         ]
         response = self._ask(
             ApiKey.SHARE_FETCH,
@@ -194,6 +234,7 @@ class ShareWorkload:
             read=ledger.read,
             redelivered=ledger.redelivered,
             twice=ledger.twice,
+            miscounted=ledger.miscounted,
             lost=self._lost,
             longest_pause_seconds=self._stopwatch.longest_until_now(),
             errors=Counter(self._errors),
@@ -201,22 +242,25 @@ class ShareWorkload:
         )
 
     def _run_members(self, chance: random.Random) -> None:
-        """Be one member after the other."""
+        """Be one member after the other; one that has not left returns on its next connection."""
+        member_id = str(uuid.uuid4())
         while not self._ended.is_set():
             try:
-                member = ShareMember(self._port, self._group, self._written.topic)
+                member = ShareMember(self._port, self._group, member_id, self._written.topic)
                 try:
-                    self._run_member(member, chance)
+                    if self._run_member(member, chance):
+                        member_id = str(uuid.uuid4())
                 finally:
                     member.close()
             except OSError as failure:
                 self._errors[text_of(failure)] += 1
                 self._ended.wait(PAUSE_SECONDS)
 
-    def _run_member(self, member: ShareMember, chance: random.Random) -> None:
+    def _run_member(self, member: ShareMember, chance: random.Random) -> bool:
+        """Be a member for some time; return whether it has left."""
         member.join(self._ended)
         end = time.monotonic() + chance.expovariate(1 / MEAN_STAY_SECONDS)
-        pending: dict[int, list[dict[str, Any]]] = {}
+        pending: dict[int, list[Acquired]] = {}
         while not self._ended.is_set() and time.monotonic() < end:
             sent = time.monotonic()
             response = member.fetch(pending)
@@ -226,32 +270,37 @@ class ShareWorkload:
         if chance.random() < 0.5:
             self._end(pending, member.fetch(pending, last=True))
             member.leave()
+            return True
+        return False
 
-    def _take(self, response: Any, sent: float, chance: random.Random) -> dict[int, list[dict[str, Any]]]:
+    def _take(self, response: Any, sent: float, chance: random.Random) -> dict[int, list[Acquired]]:
         """Note the delivered records, and return their acknowledgements."""
-        pending: dict[int, list[dict[str, Any]]] = {}
+        pending: dict[int, list[Acquired]] = {}
         for partition, found in partitions_of(response):
             for each in found.acquired_records:
                 first, last = each.first_offset, each.last_offset
-                self._ledger.deliver(partition, first, last, sent)
+                self._ledger.deliver(partition, first, last, each.delivery_count, sent)
                 weights = {ACCEPT: 1} if each.delivery_count >= LATE_DELIVERY else WEIGHTS
                 types = chance.choices(list(weights), list(weights.values()), k=last - first + 1)
-                batch = {"first_offset": first, "last_offset": last, "acknowledge_types": types}
-                pending.setdefault(partition, []).append(batch)
-                for offset in offsets_ended(batch):
-                    self._ledger.doubt(partition, offset)
+                pending.setdefault(partition, []).append(Acquired(first, last, each.delivery_count, types))
+                for offset, kind in enumerate(types, first):
+                    if kind != RELEASE:
+                        self._ledger.doubt(partition, offset)
         return pending
 
-    def _end(self, pending: dict[int, list[dict[str, Any]]], response: Any) -> None:
+    def _end(self, pending: dict[int, list[Acquired]], response: Any) -> None:
         """Note the acknowledgements that a response confirms."""
         for partition, found in partitions_of(response):
             if found.acknowledge_error_code:
                 self._errors[f"acknowledgement: error {found.acknowledge_error_code}"] += 1
                 continue
-            for batch in pending.get(partition, []):
+            for acquired in pending.get(partition, []):
                 self._stopwatch.progress()
-                for offset in offsets_ended(batch):
-                    self._ledger.end(partition, offset)
+                for offset, kind in enumerate(acquired.types, acquired.first):
+                    if kind == RELEASE:
+                        self._ledger.release(partition, offset, acquired.count)
+                    else:
+                        self._ledger.end(partition, offset)
 
 
 def partitions_of(response: Any) -> Iterator[tuple[int, Any]]:
@@ -259,13 +308,6 @@ def partitions_of(response: Any) -> Iterator[tuple[int, Any]]:
     for topic in response.responses:
         for partition in topic.partitions:
             yield partition.partition_index, partition
-
-
-def offsets_ended(batch: dict[str, Any]) -> Iterator[int]:
-    """Yield the offsets that an acknowledgement accepts or rejects."""
-    for offset, kind in enumerate(batch["acknowledge_types"], batch["first_offset"]):
-        if kind != RELEASE:
-            yield offset
 
 
 def check(response: Any, api_key: ApiKey) -> Any:

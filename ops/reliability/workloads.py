@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ops.reliability.clients import ClientError, Isolation, Kind, Library, Producer, Reader, Remedy, ToSend
-from ops.reliability.ledger import ABORTED, FAILED, Ledger, Reading, Tally
+from ops.reliability.ledger import ABORTED, FAILED, FAULTS, Ledger, Reading, Tally
 
 PARTITIONS = 4
 LARGEST_BATCH = 20
@@ -147,7 +147,7 @@ class TopicWorkload:
         tally = self._reading.judge(at_end)
         if at_end:
             again = self._again.judge(at_end)
-            for fault in ("lost", "twice", "out_of_order", "misplaced", "aborted_seen", "torn", "repeated_by_client"):
+            for fault in (*FAULTS, "repeated_by_client"):
                 setattr(tally, fault, max(getattr(tally, fault), getattr(again, fault)))
             tally.evidence += [f"when read again: {line}" for line in again.evidence]
         tally.longest_pause_seconds = self._stopwatch.longest_until_now()

@@ -98,12 +98,22 @@ def test_tallies_add() -> None:
 
 def test_a_share_group_gets_a_record_again() -> None:
     ledger = ShareLedger(1)
-    ledger.deliver(0, 0, 1, time.monotonic())
+    ledger.deliver(0, 0, 1, 1, time.monotonic())
     ledger.doubt(0, 0)
     ledger.end(0, 0)
-    ledger.deliver(0, 1, 1, time.monotonic() + 1)
+    ledger.deliver(0, 1, 1, 2, time.monotonic() + 1)
     assert (ledger.redelivered, ledger.twice) == (1, 0)
-    ledger.deliver(0, 0, 0, time.monotonic() + 1)
+    ledger.deliver(0, 0, 0, 2, time.monotonic() + 1)
     assert (ledger.redelivered, ledger.twice) == (2, 1)
     # Two of three are neither accepted nor rejected: one was never delivered.
     assert ledger.open_below({0: 3}) == 2
+
+
+def test_a_delivery_count_rises_after_a_release() -> None:
+    ledger = ShareLedger(1)
+    ledger.deliver(0, 0, 0, 2, time.monotonic())
+    ledger.release(0, 0, 2)
+    ledger.deliver(0, 0, 0, 3, time.monotonic() + 1)
+    assert ledger.miscounted == 0
+    ledger.deliver(0, 0, 0, 2, time.monotonic() + 1)
+    assert ledger.miscounted == 1
