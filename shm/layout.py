@@ -343,14 +343,15 @@ SNAPSHOT = Record(
 
 CLIENT_HOST = Record(
     "CLIENT_HOST",
-    "The address of a connection's client: after the snapshots, a table for each processor, of the size in "
-    "shm/tables/client_hosts.py. A connection's row is its id modulo that size. A read is valid if the id was the "
-    "same before and after.",
-    32,
+    "The address and the software of a connection's client: after the snapshots, a table for each processor, of the "
+    "size in shm/tables/client_hosts.py. A connection's row is its id modulo that size. A read is valid if the id was "
+    "the same before and after.",
+    96,
     (
         Field("connection_id", "q", "id", "processor", "connection of the row; -1 while it is being filled; 0: unused"),
         Field("address", "16s", "-", "processor", "IPv6 address in network order; an IPv4 address in its mapped form"),
         Field("ended_id", "q", "id", "processor", "the last closed connection of this row; 0: none"),
+        Field("software", "64s", "-", "processor", "name, zero byte and version from ApiVersions; zeros: unknown"),
     ),
 )
 

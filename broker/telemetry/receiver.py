@@ -7,7 +7,6 @@ changes nothing unless all of it is valid.
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections import OrderedDict
 from collections.abc import Callable
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
@@ -39,8 +38,7 @@ MOST_SERIES_OF_ALL: Final = 50_000
 #: Metrics decoded between two steps.
 _METRICS_AT_ONCE: Final = 50
 
-#: Connections whose software is known, and the most characters of a client's text.
-_MOST_INTRODUCED: Final = 10_000
+#: The most characters of a client's id.
 MOST_CHARACTERS: Final = 255
 
 #: Called with some points of a push at a time, and the time of the push (ms since the epoch).
@@ -56,14 +54,7 @@ class TelemetryReceiver:
         self._clock = clock
         self._on_push = on_push
         self.instances = Instances(lambda: metadata.client_metrics_configs, lambda: metadata.version, hosts.has_ended)
-        self._software: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._pushes = self._throttled = self._unknown = self._rejected = 0
-
-    def introduce(self, connection_id: int, software: str, version: str) -> None:
-        """Record the software of a connection, which selectors of subscriptions may be about."""
-        if len(self._software) >= _MOST_INTRODUCED:
-            self._software.popitem(last=False)
-        self._software[connection_id] = software[:MOST_CHARACTERS], version[:MOST_CHARACTERS]
 
     def subscription_of(self, request: Request, body: Any) -> dict[str, Any]:
         """Return the response to a GetTelemetrySubscriptions."""
@@ -118,7 +109,7 @@ class TelemetryReceiver:
         return {"client_instances": len(self.instances), "client_metrics_series": self.instances.series_count}
 
     def _instance(self, request: Request, instance_id: bytes) -> Instance:
-        software, version = self._software.get(request.connection_id, ("", ""))
+        software, version = self._hosts.software_of(request.connection_id)
         session = request.session
         address = session.host or self._hosts.of(request.connection_id).removeprefix("/")
         client_id = request.client_id[:MOST_CHARACTERS]

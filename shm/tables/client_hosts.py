@@ -1,9 +1,9 @@
-"""The addresses of clients by connection, for the descriptions of group members, and whether they are connected.
+"""The addresses and the software of clients by connection, for descriptions, and whether they are connected.
 
 Written by processors, read by handlers. A processor fills a row when a connection opens (layout.CLIENT_HOST). The row's
 index follows from the connection's id, so a handler with a request finds the row without a search, and requests do not
-contain addresses. A row outlives its connection until another one uses it, so the address for a client's last requests
-is still found.
+contain addresses. A handler's replacement knows as much as the handler did. A row outlives its connection until another
+one uses it, so the address for a client's last requests is still found.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _MOST_KNOWN = 4096
 _WORDS = CLIENT_HOST.size // 8
 _ADDRESS = CLIENT_HOST.offset("address")
 _ENDED = CLIENT_HOST.offset("ended_id") // 8
+_SOFTWARE = CLIENT_HOST.offset("software")
+_SOFTWARE_BYTES = CLIENT_HOST.size - _SOFTWARE
+_SEPARATOR = b"\0"
 
 
 def packed_host(host: str) -> bytes:
@@ -79,7 +82,18 @@ class ClientHostWriter:
         # SYNC: an invalid id, the address, then the id; pairs with the loads in ClientHosts.of.
         self._words[row * _WORDS] = _NOBODY
         self._view[at : at + len(_NOWHERE)] = packed_host(host)
+        self._write_software(row, b"")
         self._words[row * _WORDS] = connection_id
+
+    def introduce(self, connection_id: int, software: str, version: str) -> None:
+        """Store the software of a connection that has a row: as much of the text as fits."""
+        row = connection_id % ROWS
+        if self._words[row * _WORDS] == connection_id:
+            self._write_software(row, _SEPARATOR.join((software.encode(), version.encode())))
+
+    def _write_software(self, row: int, text: bytes) -> None:
+        at = row * CLIENT_HOST.size + _SOFTWARE
+        self._view[at : at + _SOFTWARE_BYTES] = text[:_SOFTWARE_BYTES].ljust(_SOFTWARE_BYTES, _SEPARATOR)
 
     def end(self, connection_id: int) -> None:
         """Publish that a connection has ended, and free its row, which is unchanged until its next use."""
@@ -112,6 +126,20 @@ class ClientHosts:
                 self._known.clear()
             self._known[connection_id] = host
         return host
+
+    def software_of(self, connection_id: int) -> tuple[str, str]:
+        """Return name and version of a connection's software; empty if they are unknown."""
+        processor = connection_id >> _PROCESSOR_SHIFT
+        if not 0 <= processor < self._processors:
+            return "", ""
+        word = (processor * ROWS + connection_id % ROWS) * _WORDS
+        at = word * 8 + _SOFTWARE
+        text = bytes(self._view[at : at + _SOFTWARE_BYTES])
+        # The row is of the connection after the read: it was before, because ids are never reused.
+        if self._words[word] != connection_id:
+            return "", ""
+        name, _, version = text.rstrip(_SEPARATOR).partition(_SEPARATOR)
+        return name.decode(errors="replace"), version.decode(errors="replace")
 
     def has_ended(self, connection_id: int) -> bool:
         """Return whether a connection is known to have ended: the last one of its row. HOT."""

@@ -84,7 +84,7 @@ def test_t16_what_librdkafka_pushes_is_in_the_request_log(start: Start) -> None:
 def test_t12_pushes_continue_after_the_death_of_their_handler(start: Start) -> None:
     broker = start(**ON, num_io_threads=1)
     with WireClient(broker.port) as wire:
-        subscribe(wire, metrics="*", interval_ms="100")
+        subscribe(wire, metrics="*", interval_ms="100", match="client_software_name=confluent-.*")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "writer"})
     wait_until(lambda: producer.poll(0.1) == 0 and pushed(broker, "writer"), "a push")
     before = len(pushed(broker, "writer"))

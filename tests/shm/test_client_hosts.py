@@ -76,6 +76,24 @@ def test_a_row_outlives_its_connection_until_another_gets_it(view: memoryview) -
     assert hosts.of(second) == "/10.0.0.2"
 
 
+def test_the_software_of_a_connection_is_found_until_another_has_its_row(view: memoryview) -> None:
+    hosts = ClientHosts(view, PROCESSORS)
+    writer = ClientHostWriter(view, 1)
+    first, second = connection(1, 7), connection(1, 7 + ROWS)
+    writer.introduce(first, "unconnected", "1")
+    writer.put(first, "10.0.0.1")
+    assert hosts.software_of(first) == ("", "")
+    writer.introduce(first, "apache-kafka-java", "4.4.0")
+    writer.introduce(second, "another", "1")
+    assert (hosts.software_of(first), hosts.software_of(second)) == (("apache-kafka-java", "4.4.0"), ("", ""))
+    writer.introduce(first, "x" * 255, "1")
+    assert hosts.software_of(first) == ("x" * 64, "")
+    writer.end(first)
+    writer.put(second, "10.0.0.2")
+    assert hosts.software_of(first) == hosts.software_of(second) == ("", "")
+    assert hosts.of(second) == "/10.0.0.2"
+
+
 def test_a_successor_has_all_rows(view: memoryview) -> None:
     ClientHostWriter(view, 1).put(connection(1, 3), "10.0.0.1")
     successor = ClientHostWriter(view, 1)

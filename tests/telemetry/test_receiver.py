@@ -32,7 +32,10 @@ class Bench:
             version=1, client_metrics_configs=configs, broker_config=SimpleNamespace(telemetry_max_bytes=10_000)
         )
         self.ended: set[int] = set()
-        hosts: Any = SimpleNamespace(has_ended=lambda each: each in self.ended, of=lambda _: "/10.0.0.1")
+        self.software = ("", "")
+        hosts: Any = SimpleNamespace(
+            has_ended=lambda each: each in self.ended, of=lambda _: "/10.0.0.1", software_of=lambda _: self.software
+        )
         self.recorded: list[str] = []
         self.receiver = TelemetryReceiver(
             self.metadata, hosts, self.clock, lambda _, points, __: self.recorded.extend(each.name for each in points)
@@ -91,7 +94,7 @@ def test_t05_t06_all_matching_subscriptions_are_united() -> None:
     )
     found = bench.get(MINE)
     assert (found["requested_metrics"], found["push_interval_ms"]) == (("a.", "b."), 300_000)
-    bench.receiver.introduce(bench.connection_id, "java", "4.4.0")
+    bench.software = ("java", "4.4.0")
     found = bench.get(OTHER)
     assert (found["requested_metrics"], found["push_interval_ms"]) == (("a.", "b.", "c."), 5000)
     bench.change()

@@ -13,7 +13,7 @@ from rotunda.broker.metadata.features import SUPPORTED_FEATURES
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.headers import NO_NODE, SOFTWARE_FROM, is_valid_api_versions
+from rotunda.broker.protocol.headers import NO_NODE, is_valid_api_versions
 from rotunda.broker.security.session import ANONYMOUS_USER
 
 _ZERO_FEATURE_MINIMUM_FROM: Final = 4
@@ -28,10 +28,6 @@ def handle_api_versions(request: Request, broker: BrokerContext, body: Any) -> d
         return {"error_code": ErrorCode.INVALID_REQUEST}
     if _is_for_another(request, broker, body):
         return {"error_code": ErrorCode.REBOOTSTRAP_REQUIRED}
-    if broker.telemetry is not None and request.api_version >= SOFTWARE_FROM:
-        broker.telemetry.introduce(request.connection_id, body.client_software_name, body.client_software_version)
-        # From the cache it would not be seen for another connection.
-        request.to_cache = None
     # Older clients reject a minimum level of 0 (KAFKA-17011), so they get 1.
     least = 0 if request.api_version >= _ZERO_FEATURE_MINIMUM_FROM else 1
     metadata = broker.metadata

@@ -51,7 +51,7 @@ class ClientRegistry:
         listeners: Sequence[ListenerEntry],
         hosts: ClientHostWriter | None = None,
     ) -> None:
-        """Store the (name, security protocol) of each listener, by index; ``hosts``: publishes the addresses."""
+        """Store the (name, security protocol) of each listener, by index; ``hosts``: for addresses and software."""
         self.by_place: list[Client | None] = []
         #: By number.
         self.texts: dict[int, bytes] = {}
@@ -101,6 +101,8 @@ class ClientRegistry:
         names = (channel.names[0], software[:MOST_CHARACTERS], version[:MOST_CHARACTERS])
         if names != channel.names:
             self._rename(channel, names)
+            if self._hosts is not None:
+                self._hosts.introduce(channel.connection_id, *names[1:])
 
     def authenticated(self, channel: Channel) -> None:
         """Record the authenticated user of a connection, valid from its next request."""
