@@ -60,7 +60,7 @@ SCREENS = (
         "groups",
         "Groups",
         "groups",
-        "Consumer groups: members, lag and reasons of rebalances.",
+        "Members, lag, and the events of groups with their reasons.",
         "rotunda group list",
         ("rotunda_group_lag_records", "rotunda_group_lag_seconds", "rotunda_groups"),
         "SELECT time, \"group\", member, event, reason\nFROM read_parquet('{log}/groups/**/*.parquet')\n"

@@ -58,8 +58,9 @@ MOST_TRANSACTIONS: Final = 500
 
 _NS_PER_MS: Final = 1_000_000
 
-#: Groups, or share partitions, between two yields.
+#: Groups, or share partitions, between two yields, and the ranges in the windows of these.
 _GROUPS_AT_ONCE: Final = 32
+_RANGES_AT_ONCE: Final = 4096
 
 #: The lists that are shortened when a snapshot does not fit.
 LISTS: Final = ("groups", "share_partitions", "transactions", "client_metrics")
@@ -245,8 +246,10 @@ class GroupStatusPublisher:
         left_out = 0
         for shard in self._coordinators.share_states.shards():
             for group_id, states in list(shard.states.items()):
-                for number, (place, state) in enumerate(list(states.items())):
-                    if not number % _GROUPS_AT_ONCE:
+                ranges = _RANGES_AT_ONCE
+                for place, state in list(states.items()):
+                    if ranges >= _RANGES_AT_ONCE:
+                        ranges = 0
                         yield
                     topic = self._metadata.topic_by_id(place.topic_id)
                     if topic is None:
@@ -256,6 +259,7 @@ class GroupStatusPublisher:
                         continue
                     entry = {"group": group_id, "topic": topic.name, "partition": place.partition}
                     window = shard.window(group_id, place, state)
+                    ranges += _RANGES_AT_ONCE // _GROUPS_AT_ONCE + window.range_count
                     found.append(entry | self._window(topic.name, place.partition, window) | asdict(state.counts))
         return found, left_out
 
@@ -268,7 +272,10 @@ class GroupStatusPublisher:
             "end": window.next_offset,
             "in_flight": window.in_flight,
             "waiting": window.waiting,
+            "deliveries": window.highest_count,
         }
+        if (deadline_ns := window.oldest_lock_ns) is not None:
+            entry["lock_left_ms"] = max(0, (deadline_ns - self._now_ns()) // _NS_PER_MS)
         lag = committed_lag(self._metadata, self._partitions.table, topic, partition, start)
         if lag is None or lag.oldest is None:
             return entry

@@ -6,7 +6,7 @@ import time
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 
 from tests.cli.record_commands import Done, ended
 from tests.support.broker_process import BrokerProcess
@@ -149,3 +149,31 @@ def test_a_name_that_the_terminal_cannot_show(
     assert (refused.code, refused.out) == (2, b"")
     assert refused.err == "rotunda: invalid argument 'gr\\udcfc\\udcdfe': not UTF-8\n"
     assert shown in run("delete", name.encode()).out
+
+
+def test_s124_a_share_group(broker: BrokerProcess, topic: str) -> None:
+    """Its records in flight with their delivery count and lock, as its handler publishes them."""
+    assert broker.command("topic", "create", topic, "--partitions", "1").returncode == 0
+    name = f"{topic}-group"
+    assert broker.command("config", "set", "--group", name, "share.auto.offset.reset=earliest").returncode == 0
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"v")
+    producer.flush()
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": name, "share.acknowledgement.mode": "explicit"}
+    consumer = ShareConsumer({**settings, "client.id": "worker"})
+    consumer.subscribe([topic])
+    wait_until(lambda: list(consumer.poll(0.5)), "the record")
+    wait_until(lambda: group(broker, "describe", name)["partitions"][0]["in_flight_records"], "its state")
+    described = group(broker, "describe", name)
+    assert (described["type"], described["members"][0]["client_id"]) == ("share", "worker")
+    [partition] = described["partitions"]
+    assert 0 <= partition.pop("oldest_lock_left_seconds") <= 30
+    assert partition == {
+        "topic": topic, "partition": 0, "start_offset": 0, "lag_records": 1, "members": 1,
+        "in_flight_records": 1, "waiting_records": 0, "highest_delivery_count": 1, "dead_letters": 0,
+    }  # fmt: skip
+    text = broker.command("group", "describe", name).stdout.split("\n\n")[-1]
+    assert text.splitlines()[0].split("  ")[-1].strip() == "DEAD LETTERS"
+    consumer.close()
+    wait_until(lambda: group(broker, "describe", name)["state"] == "Empty", "the group is empty")
+    assert group(broker, "delete", name)[0]["deleted"]

@@ -173,8 +173,8 @@ def test_s124_share_partitions_with_and_without_a_reader(handler: Handler) -> No
     states[first].merge(20, 10, [StateBatch(30, 39, DeliveryState.ACKNOWLEDGED, 1)])
     states[first].counts = DeliveryCounts(delivered=9, redelivered=4, accepted=1, locks_expired=3, dead_letters=2)
     window = ShareWindow(20, states[first].batches)
-    terms = DeliveryTerms(lock_ns=1, count_limit=5, most_in_flight=100)
-    window.acquire([LogBatch(20, 24)], AcquireTerms("m", 100, 100), terms, 0)
+    terms = DeliveryTerms(lock_ns=30 * 10**9, count_limit=5, most_in_flight=100)
+    window.acquire([LogBatch(20, 24)], AcquireTerms("m", 100, 100), terms, handler.now_ns)
     log: Any = SimpleNamespace(partition=0)
     shard = ShareStateShard(log, lambda _: None, lambda: 0, lambda: 0, lambda: 0)
     shard.states["shared"] = states
@@ -184,11 +184,11 @@ def test_s124_share_partitions_with_and_without_a_reader(handler: Handler) -> No
     assert handler.told()["share_partitions"] == [
         {
             "group": "shared", "topic": TOPIC, "partition": 0, "start": 20, "end": 40, "in_flight": 20, "waiting": 5,
-            "lag": 70, "lag_s": 3.0, **asdict(states[first].counts),
+            "deliveries": 1, "lock_left_ms": 30_000, "lag": 70, "lag_s": 3.0, **asdict(states[first].counts),
         },
         {
             "group": "shared", "topic": TOPIC, "partition": 1, "start": 100, "end": 100, "in_flight": 0, "waiting": 0,
-            "lag": 0, "lag_s": 0.0, **nothing,
+            "deliveries": 0, "lag": 0, "lag_s": 0.0, **nothing,
         },
         {"group": "shared", "topic": TOPIC, "partition": 2, **nothing},
     ]  # fmt: skip

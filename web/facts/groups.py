@@ -113,6 +113,7 @@ def _offset(topic: str, partition: int, published: dict[str, Any]) -> Offset:
 
 
 def _share_partition(published: dict[str, Any]) -> SharePartition:
+    lock_left_ms = published.get("lock_left_ms")
     return SharePartition(
         topic=published["topic"],
         partition=published["partition"],
@@ -120,6 +121,8 @@ def _share_partition(published: dict[str, Any]) -> SharePartition:
         end_offset=published.get("end"),
         in_flight=published.get("in_flight"),
         waiting=published.get("waiting"),
+        deliveries=published.get("deliveries"),
+        lock_left_s=None if lock_left_ms is None else lock_left_ms / 1000,
         lag=published.get("lag"),
         lag_s=published.get("lag_s"),
         locks_expired=published["locks_expired"],

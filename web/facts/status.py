@@ -286,7 +286,8 @@ class Offset:
 class SharePartition:
     """A partition of a share group; offsets are None before anybody has read from it.
 
-    `locks_expired` and `dead_letters` count records since its state was loaded.
+    `deliveries` is the highest delivery count of a record that may be delivered again, `lock_left_s` the time until the
+    oldest lock runs out. `locks_expired` and `dead_letters` count records since its state was loaded.
     """
 
     topic: str
@@ -295,6 +296,8 @@ class SharePartition:
     end_offset: int | None
     in_flight: int | None
     waiting: int | None
+    deliveries: int | None
+    lock_left_s: float | None
     lag: int | None
     lag_s: float | None
     locks_expired: int

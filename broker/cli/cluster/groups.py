@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 _NO_GROUP = "unknown group {}; see `rotunda group list`"
 _MEMBER_HEADERS = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNED", "HEARTBEAT", "SESSION")
-_SHARE_HEADERS = ("TOPIC", "PARTITION", "START", "LAG", "MEMBERS")
+_SHARE_HEADERS = (
+    *("TOPIC", "PARTITION", "START", "LAG", "MEMBERS"),
+    *("IN FLIGHT", "WAITING", "DELIVERIES", "OLDEST LOCK", "DEAD LETTERS"),
+)
 _PARTITION_HEADERS = (
     "TOPIC",
     "PARTITION",
@@ -52,29 +55,39 @@ class MemberSession(NamedTuple):
     left_s: float
 
 
-#: By member id. Empty for a broker of another machine: Kafka's protocol has no field for it.
+#: By member id.
 Sessions = Mapping[str, MemberSession]
+
+
+class Published(NamedTuple):
+    """Facts that a group's handler publishes and Kafka's protocol has no field for; none of another machine's broker.
+
+    ``partitions`` are those of a share group.
+    """
+
+    sessions: Sessions
+    partitions: Mapping[tuple[str, int], Mapping[str, Any]]
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Run one action. Raises RotundaError with Kafka's name for an error."""
     with connected(parsed, environment) as client:
         if parsed.action == "describe":
-            _describe(parsed, client, _sessions(parsed, environment))
+            _describe(parsed, client, _published(parsed, environment))
         else:
             _ACTIONS[parsed.action](parsed, client)
     return 0
 
 
-def _sessions(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Sessions:
-    """Return the sessions of a group's members, if the broker is that of the run directory."""
+def _published(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Published:
+    """Return the facts of a group, if the broker is that of the run directory."""
     record = local(parsed, environment)
     if record is None:
-        return {}
+        return Published({}, {})
     try:
         reading = reading_with_groups(attached(record))
     except SegmentError:
-        return {}
+        return Published({}, {})
     members = [
         member
         for snapshot in reading.snapshots.values()
@@ -83,9 +96,19 @@ def _sessions(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Ses
         for member in group["members"]
         if "silent_ms" in member
     ]
-    return {
-        member["id"]: MemberSession(member["silent_ms"] / 1000, member["session_left_ms"] / 1000) for member in members
+    partitions = {
+        (entry["topic"], entry["partition"]): entry
+        for snapshot in reading.snapshots.values()
+        for entry in snapshot["share_partitions"]
+        if entry["group"] == parsed.name
     }
+    return Published(
+        {
+            member["id"]: MemberSession(member["silent_ms"] / 1000, member["session_left_ms"] / 1000)
+            for member in members
+        },
+        partitions,
+    )
 
 
 def _list(parsed: argparse.Namespace, client: BlockingClient) -> None:
@@ -105,12 +128,13 @@ def _list(parsed: argparse.Namespace, client: BlockingClient) -> None:
     _print(aligned(("GROUP", "TYPE", "STATE", "PROTOCOL"), rows))
 
 
-def _describe(parsed: argparse.Namespace, client: BlockingClient, sessions: Sessions) -> None:
+def _describe(parsed: argparse.Namespace, client: BlockingClient, published: Published) -> None:
+    sessions = published.sessions
     clock = SystemClock()
     coordinator = groups.when_loaded(lambda: client.find_coordinator(parsed.name), clock)
     group = groups.when_loaded(lambda: described(client, parsed.name), clock)
     if group.kind == groups.SHARE:
-        _describe_share(parsed, client, group, coordinator, sessions)
+        _describe_share(parsed, client, group, coordinator, published)
         return
     committed = groups.when_loaded(lambda: groups.committed(client, group.name), clock)
     holders = {each: member for member in group.members for each in member.assignment or ()}
@@ -130,8 +154,9 @@ def _describe(parsed: argparse.Namespace, client: BlockingClient, sessions: Sess
 
 
 def _describe_share(
-    parsed: argparse.Namespace, client: BlockingClient, group: Group, coordinator: Node, sessions: Sessions
+    parsed: argparse.Namespace, client: BlockingClient, group: Group, coordinator: Node, published: Published
 ) -> None:
+    sessions = published.sessions
     offsets = groups.when_loaded(lambda: groups.share_offsets(client, group.name), SystemClock())
     members = Counter(each for member in group.members for each in member.assignment or ())
     if parsed.json:
@@ -142,6 +167,7 @@ def _describe_share(
                 "start_offset": offset.start,
                 "lag_records": offset.lag,
                 "members": members[each],
+                **_delivery_facts(published.partitions.get((each.topic, each.partition), {})),
             }
             for each, offset in sorted(offsets.items())
         ]
@@ -152,10 +178,36 @@ def _describe_share(
         _print(["", *aligned(_MEMBER_HEADERS, [_member_cells(member, sessions) for member in group.members])])
     if offsets:
         cells = [
-            (quoted(each.topic), each.partition, offset.start, offset.lag, members[each])
+            (
+                *(quoted(each.topic), each.partition, offset.start, offset.lag, members[each]),
+                *_delivery_cells(published.partitions.get((each.topic, each.partition), {})),
+            )
             for each, offset in sorted(offsets.items())
         ]
         _print(["", *aligned(_SHARE_HEADERS, cells)])
+
+
+def _delivery_facts(entry: Mapping[str, Any]) -> dict[str, int | float | None]:
+    left_ms = entry.get("lock_left_ms")
+    return {
+        "in_flight_records": entry.get("in_flight"),
+        "waiting_records": entry.get("waiting"),
+        "highest_delivery_count": entry.get("deliveries"),
+        "oldest_lock_left_seconds": None if left_ms is None else left_ms / 1000,
+        "dead_letters": entry.get("dead_letters"),
+    }
+
+
+def _delivery_cells(entry: Mapping[str, Any]) -> tuple[str | int | float | None, ...]:
+    facts = _delivery_facts(entry)
+    left_s = facts["oldest_lock_left_seconds"]
+    return (
+        facts["in_flight_records"],
+        facts["waiting_records"],
+        facts["highest_delivery_count"],
+        None if left_s is None else f"ends in {left_s:.0f} s",
+        facts["dead_letters"],
+    )
 
 
 def described(client: BlockingClient, name: str) -> Group:

@@ -38,7 +38,10 @@ for a group that has read everything, and "-" or null where unknown: nothing com
   members [{member_id, instance_id, client_id, host, epoch, assignment [{topic, partition}], silent_seconds,
     session_left_seconds}],
   partitions [{topic, partition, committed_offset, committed_leader_epoch, committed_metadata,
-    log_start_offset, log_end_offset, last_stable_offset, lag_records, lag_seconds, member_id, notes []}]
+    log_start_offset, log_end_offset, last_stable_offset, lag_records, lag_seconds, member_id, notes []}];
+  of a share group [{topic, partition, start_offset, lag_records, members, in_flight_records, waiting_records,
+    highest_delivery_count, oldest_lock_left_seconds, dead_letters}]. From in_flight_records on they are null
+  without --run-dir
 """
 _DELETE_JSON = """\
 --json prints an array of objects: group, deleted, error (Kafka's name, or null), message;

@@ -213,6 +213,21 @@ class ShareWindow:
         return [StateBatch(each.first, each.last, each.state, each.count) for each in self._ranges]
 
     @property
+    def range_count(self) -> int:
+        """Number of ranges: the work of `highest_count` and `oldest_lock_ns`."""
+        return len(self._ranges)
+
+    @property
+    def highest_count(self) -> int:
+        """The highest delivery count of a record that may be delivered again; 0 without one."""
+        return max((each.count for each in self._ranges if each.state in (_AVAILABLE, _ACQUIRED)), default=0)
+
+    @property
+    def oldest_lock_ns(self) -> int | None:
+        """The time at which the first lock of an acquired record runs out."""
+        return min((each.deadline_ns for each in self._ranges if each.state == _ACQUIRED), default=None)
+
+    @property
     def next_deadline_ns(self) -> int | None:
         """The time at which the next lock may run out."""
         return self._locks[0][0] if self._locks else None

@@ -67,6 +67,8 @@ const shares = new Table("shares", {
     { name: "end", title: "end of window", number: true, medium: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
     { name: "in-flight", title: "in flight", number: true, value: (row) => row.in_flight, show: (row) => number(row.in_flight) },
     { name: "waiting", title: "waiting again", number: true, medium: true, value: (row) => row.waiting, show: (row) => number(row.waiting) },
+    { name: "deliveries", title: "most deliveries", number: true, medium: true, value: (row) => row.deliveries, show: (row) => number(row.deliveries) },
+    { name: "lock", title: "oldest lock ends in", number: true, medium: true, value: (row) => row.lock_left_s, show: (row) => seconds(row.lock_left_s) },
     { name: "lag", title: "lag, records", number: true, value: (row) => row.lag, show: (row) => number(row.lag) },
     { name: "age", title: "lag, time", number: true, medium: true, value: (row) => row.lag_s, show: (row) => seconds(row.lag_s) },
     { name: "expired", title: "locks run out", number: true, medium: true, value: (row) => row.locks_expired, show: (row) => number(row.locks_expired) },
