@@ -26,8 +26,7 @@ ops/compat --record                  # rewrite this page
 ops/compat --tests                   # more tests with such clients: limits, SASL, ACLs
 ```
 
-*Handlers killed*: the same features while handlers are killed ([reliability](reliability.md)). *Not run*: the machine
-lacked what the client needs.
+*Handlers killed*: while handlers are killed ([reliability](reliability.md)). *Not run*: the client's tools are missing.
 Each check was held against Apache Kafka {kafka} too, except those that read Rotunda's files or kill its processes.
 librdkafka's tests get topics of one replica where they ask for three.
 
