@@ -409,7 +409,7 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "group": (
         "rotunda.broker.cli.cluster.groups",
         "run",
-        "list, describe, reset and delete consumer groups",
+        "list, describe, reset and delete groups",
         add_group,
     ),
 }

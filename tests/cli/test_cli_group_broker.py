@@ -176,4 +176,7 @@ def test_s124_a_share_group(broker: BrokerProcess, topic: str) -> None:
     assert text.splitlines()[0].split("  ")[-1].strip() == "DEAD LETTERS"
     consumer.close()
     wait_until(lambda: group(broker, "describe", name)["state"] == "Empty", "the group is empty")
+    reset = group(broker, "reset-offsets", name, "--all-topics", "--to-latest", "--execute")
+    assert [(each["before"], each["after"], each["error"]) for each in reset["partitions"]] == [(0, 1, None)]
+    assert group(broker, "describe", name)["partitions"][0]["start_offset"] == 1
     assert group(broker, "delete", name)[0]["deleted"]

@@ -330,7 +330,7 @@ def test_a_group_that_does_not_exist_yet_may_be_given_offsets(fake: FakeBroker, 
     ("arguments", "code", "complaint"),
     [
         (("late", "--all-topics"), 1, "late is in state Stable, with members m-1 (client app at /10.0.0.1); stop"),
-        (("nobody", "--all-topics"), 1, "group nobody has no committed offsets: name topics with --topic"),
+        (("nobody", "--all-topics"), 1, "group nobody has no offsets: name topics with --topic"),
         (("empty", "--topic", "nowhere"), 1, "unknown topic nowhere"),
         (("empty", "--topic", "orders:0,7"), 1, "orders has partitions 0 to 2, not 7"),
         (("empty", "--topic", "orders:"), 2, "--topic orders:: expected TOPIC or TOPIC:PARTITION,..."),

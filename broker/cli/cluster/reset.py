@@ -1,4 +1,7 @@
-"""`rotunda group reset-offsets`: shows or sets the committed offsets of a group without members."""
+"""`rotunda group reset-offsets`: shows or sets the offsets of a group without members.
+
+Those of a share group are its start offsets; the states of its records are forgotten.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +48,13 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     scope = _scope(parsed.topics)
     with connected(parsed, environment) as client:
         groups.when_loaded(lambda: client.find_coordinator(parsed.name), clock)
-        groups.when_loaded(lambda: _check_inactive(client, parsed.name), clock)
-        found = groups.when_loaded(lambda: groups.committed(client, parsed.name), clock)
-        committed = {each: value.offset for each, value in found.items()}
-        partitions = _partitions(client, scope) if scope else list(committed)
+        is_share = groups.when_loaded(lambda: _kind_of_inactive(client, parsed.name), clock) == groups.SHARE
+        current = groups.when_loaded(lambda: _current(client, parsed.name, is_share=is_share), clock)
+        partitions = _partitions(client, scope) if scope else list(current)
         if not partitions:
-            raise RotundaError(f"group {quoted(parsed.name)} has no committed offsets: name topics with --topic")
-        planned = resets.plan(client, goal, number, partitions, committed)
-        errors = _execute(client, parsed.name, planned) if parsed.execute else {}
+            raise RotundaError(f"group {quoted(parsed.name)} has no offsets: name topics with --topic")
+        planned = resets.plan(client, goal, number, partitions, current)
+        errors = _execute(client, parsed.name, planned, is_share=is_share) if parsed.execute else {}
     _print(parsed, planned, errors)
     refused = sorted(each for each, code in errors.items() if code)
     if refused:
@@ -130,24 +132,38 @@ def _partitions(client: BlockingClient, scope: Mapping[str, set[int] | None]) ->
     return found
 
 
-def _check_inactive(client: BlockingClient, name: str) -> None:
-    """Raise RotundaError when a group has members; one that does not exist yet may have offsets committed."""
+def _kind_of_inactive(client: BlockingClient, name: str) -> str:
+    """Return the type of a group, empty for one that does not exist: its offsets may be set before it does.
+
+    Raises RotundaError when it has members.
+    """
     try:
         group = groups.describe(client, name)
     except ApiError as error:
         if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return
+            return ""
         raise
     if group.state not in groups.INACTIVE_STATES:
         raise RotundaError(
             f"offsets can only be reset while a group has no members: {quoted(name)} is in state "
             f"{printable(group.state)}, with members {members_of(group) or 'unknown'}"
         )
+    return group.kind
 
 
-def _execute(client: BlockingClient, name: str, planned: Iterable[Reset]) -> dict[TopicPartition, int]:
+def _current(client: BlockingClient, name: str, *, is_share: bool) -> dict[TopicPartition, int]:
+    if is_share:
+        starts = groups.share_offsets(client, name).items()
+        return {each: offset.start for each, offset in starts if offset.start is not None}
+    return {each: value.offset for each, value in groups.committed(client, name).items()}
+
+
+def _execute(
+    client: BlockingClient, name: str, planned: Iterable[Reset], *, is_share: bool
+) -> dict[TopicPartition, int]:
     wanted = {each.partition: each.after for each in planned if each.after is not None}
-    return groups.commit(client, name, wanted) if wanted else {}
+    execute = groups.alter_share_offsets if is_share else groups.commit
+    return execute(client, name, wanted) if wanted else {}
 
 
 def _rejection(code: int) -> str:

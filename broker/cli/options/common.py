@@ -303,9 +303,7 @@ def _reset_offsets(action: argparse.ArgumentParser) -> None:
         metavar="TOPIC[:P,...]",
         help="a topic, or some partitions of it; repeatable",
     )
-    scope.add_argument(
-        "--all-topics", action="store_true", help="every partition with an offset committed by the group"
-    )
+    scope.add_argument("--all-topics", action="store_true", help="every partition with an offset of the group")
     goal = action.add_mutually_exclusive_group(required=True)
     goal.add_argument("--to-earliest", action="store_true", help="to the oldest record")
     goal.add_argument("--to-latest", action="store_true", help="past the newest record")

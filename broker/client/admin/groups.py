@@ -45,6 +45,7 @@ _DESCRIBE_VERSION: Final = 6
 _CONSUMER_DESCRIBE_VERSION: Final = 1
 _SHARE_DESCRIBE_VERSION: Final = 1
 _SHARE_OFFSETS_VERSION: Final = 1
+_ALTER_SHARE_OFFSETS_VERSION: Final = 0
 _DELETE_VERSION: Final = 2
 _COMMIT_VERSION: Final = 9
 _COMMIT_FROM: Final = 5  # older ones carry a retention time
@@ -275,5 +276,24 @@ def commit(client: BlockingClient, name: str, offsets: Mapping[TopicPartition, i
     return {
         TopicPartition(str(topic.name), int(each.partition_index)): int(each.error_code)
         for topic in response.topics
+        for each in topic.partitions
+    }
+
+
+def alter_share_offsets(
+    client: BlockingClient, name: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Set start offsets of a share group without members; return each partition's error code. Raises ApiError."""
+    partitions: dict[str, list[dict[str, int]]] = {}
+    for each, offset in offsets.items():
+        wanted = {"partition_index": each.partition, "start_offset": offset}
+        partitions.setdefault(each.topic, []).append(wanted)
+    topics = [{"topic_name": topic, "partitions": found} for topic, found in partitions.items()]
+    fields = {"group_id": name, "topics": topics}
+    response = client.request(ApiKey.ALTER_SHARE_GROUP_OFFSETS, fields, _ALTER_SHARE_OFFSETS_VERSION)
+    check(response)
+    return {
+        TopicPartition(str(topic.topic_name), int(each.partition_index)): int(each.error_code)
+        for topic in response.responses
         for each in topic.partitions
     }
