@@ -271,6 +271,10 @@ CLIENTS: tuple[Client, ...] = (
         python("with_confluent.py"),
         kill_seconds=3,
     ),
+    Client(
+        *("confluent-share", "confluent-kafka's ShareConsumer", "python", version_of_pip("confluent-kafka")),
+        python("with_confluent_share.py"),
+    ),
     Client("kafka-python", "kafka-python", "python", version_of_pip("kafka-python"), python("with_kafka_python.py")),
     Client("aiokafka", "aiokafka", "python", version_of_pip("aiokafka"), python("with_aiokafka.py")),
     Client(

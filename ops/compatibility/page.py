@@ -20,10 +20,10 @@ HEAD = """# Compatibility
 Unmodified clients against a real broker, feature by feature:
 
 ```
-ops/compat                           # everything that this machine can run
+ops/compat                           # all clients
 ops/compat --against HOST:PORT       # the same checks against another broker
 ops/compat --record                  # rewrite this page
-ops/compat --tests                   # more tests with such clients: limits, SASL, ACLs
+ops/compat --tests                   # tests of limits, SASL, ACLs
 ```
 
 *Handlers killed*: while handlers are killed ([reliability](reliability.md)). *Not run*: the client's tools are missing.
