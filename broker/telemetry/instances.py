@@ -179,8 +179,9 @@ class Instances:
 
     def _current(self) -> Subscriptions:
         configs = self._configs()
-        if configs is not self._compiled:
-            self._subscriptions, self._compiled = Subscriptions(configs), configs
+        # The metadata cache changes them in place.
+        if configs != self._compiled:
+            self._subscriptions, self._compiled = Subscriptions(configs), dict(configs)
         return self._subscriptions
 
 

@@ -63,7 +63,10 @@ class Bench:
         self.clock.advance_ms(ms)
 
     def change(self, **configs: dict[str, str]) -> None:
-        self.metadata.client_metrics_configs, self.metadata.version = configs, self.metadata.version + 1
+        """Change the subscriptions in place, as the metadata cache does."""
+        self.metadata.client_metrics_configs.clear()
+        self.metadata.client_metrics_configs.update(configs)
+        self.metadata.version += 1
 
     def values(self) -> dict[str, tuple[float, int]]:
         [instance] = self.receiver.instances
