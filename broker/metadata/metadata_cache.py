@@ -162,7 +162,7 @@ class MetadataCache:
 
     @property
     def client_metrics_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """By name, the settings of each client metrics subscription."""
+        """By name, the settings of each client metrics subscription. Another refresh may change them."""
         return self._client_metrics_configs
 
     @property

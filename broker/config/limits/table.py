@@ -15,10 +15,10 @@ _REQUESTS = Area(
     title="Requests",
     limits=(
         Limit(
-            what="Connections with a known address for descriptions of groups, of each processor",
+            what="Connections with a known address and software, of each processor",
             bounds=("rotunda.shm.tables.client_hosts:ROWS",),
             metrics=("rotunda_processor_connections",),
-            beyond="members are described without an address",
+            beyond="they are described without them",
             end="with the connection",
         ),
         Limit(
