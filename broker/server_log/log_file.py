@@ -38,10 +38,15 @@ class LogFile:
 
     def open(self) -> None:
         """Open the file that has the name now as this process's standard output and error. Raises OSError."""
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
-        for target in (_STDOUT, _STDERR):
-            os.dup2(fd, target)
-        os.close(fd)
+        is_newest = False
+        while not is_newest:
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
+            for target in (_STDOUT, _STDERR):
+                os.dup2(fd, target)
+            os.close(fd)
+            # A signal for a newer file may have been handled between any two of these lines.
+            with suppress(FileNotFoundError):
+                is_newest = os.path.samestat(self.path.stat(), os.fstat(_STDERR))
         self._begun_ms = None
 
     def is_full(self) -> bool:

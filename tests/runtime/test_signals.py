@@ -169,8 +169,33 @@ def test_a_full_log_file_gets_successors_and_the_oldest_go(daemon: dict[str, Any
     for older in (1, 2):
         size = log.with_name(f"broker.log.{older}").stat().st_size
         assert 16384 <= size <= 4 * 16384
-    wait_until(lambda: all(outputs(each) == {str(log)} for each in before), "every process has the new file")
     assert family(pid) == before
+    wait_until(lambda: all(outputs(each) == {str(log)} for each in before), "every process has the new file")
+
+
+_OPEN_DURING_A_ROTATION = """
+import os, sys
+from pathlib import Path
+from rotunda.broker.server_log.log_file import LogFile
+
+file = LogFile(Path(sys.argv[1]), -1, -1, 1)
+
+def rotate(frame, event, function):
+    if event == "c_call" and function is os.dup2:
+        sys.setprofile(None)
+        file.rotate()
+
+sys.setprofile(rotate)
+file.open()
+print("a line", flush=True)
+"""
+
+
+def test_a_rotation_that_interrupts_another_is_not_undone(tmp_path: Path) -> None:
+    """The handler of its signal may run while that of an earlier one has opened a file and not used it yet."""
+    path = tmp_path / "broker.log"
+    subprocess.run([sys.executable, "-c", _OPEN_DURING_A_ROTATION, path], check=True)
+    assert path.read_text() == "a line\n"
 
 
 def test_a_log_file_is_as_old_as_its_first_line(tmp_path: Path) -> None:
