@@ -34,7 +34,7 @@ _HANDLERS = BROKER_WORDS.word("handlers")
 _HOLD = BROKER_WORDS.word("hold")
 
 #: The states of an unused process.
-_GONE = frozenset({STATES[EMPTY], STATES[STOPPED]})
+_ENDED = frozenset({STATES[EMPTY], STATES[STOPPED]})
 
 
 class BrokerWords:
@@ -180,7 +180,7 @@ class ControlSegment:
         """Return a reading of every slot, in slot order, except for unused processes that are not alive."""
         in_use = {ROLES[PROCESSOR]: self.broker_words.processors, ROLES[HANDLER]: self.broker_words.handlers}
         found = self.slots.statuses()
-        return [each for each in found if each.index < in_use.get(each.role, 1) or each.state not in _GONE]
+        return [each for each in found if each.index < in_use.get(each.role, 1) or each.state not in _ENDED]
 
     @staticmethod
     def bytes_needed(processors: int, handlers: int, max_partitions: int) -> int:

@@ -45,7 +45,7 @@ FACTS = (
 )
 
 #: A small field of the facts that does not apply to the request.
-NOT_TOLD = -2
+NOT_REPORTED = -2
 
 #: Causes of throttling: the client's quotas as in `shm.tables.quota_tables`, and the settings of shared limits.
 THROTTLED_BY = (

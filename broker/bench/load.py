@@ -23,7 +23,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.records import batch_headers
 from rotunda.broker.protocol.schema.marks import error_paths, values_at
 
-_ANSWER_S: Final = 30.0
+_RESPONSE_S: Final = 30.0
 _NS_OF_US: Final = 1_000
 _S: Final = 1_000_000_000
 _LOST: Final = (OSError, EOFError, InvalidReceive, asyncio.IncompleteReadError)
@@ -108,7 +108,7 @@ class LoadConnection:
         self._correlation_id = 0
         self._is_lost = False
         self._may_fetch = asyncio.Event()
-        self._all_answered = asyncio.Event()
+        self._all_received = asyncio.Event()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -120,7 +120,7 @@ class LoadConnection:
     async def open(self) -> None:
         """Connect."""
         self._may_fetch.set()
-        self._all_answered.set()
+        self._all_received.set()
         try:
             self._streams = await asyncio.open_connection(*self._load.address)
         except OSError:
@@ -155,7 +155,7 @@ class LoadConnection:
         sent_ns = self._load.clock.monotonic_ns()
         if event.requestApiKey != ApiKey.PRODUCE or event.acks != 0:
             self._waiting.append(Sent(event, version, self._correlation_id, sent_ns))
-            self._all_answered.clear()
+            self._all_received.clear()
         if is_fetch:
             self._may_fetch.clear()
         writer = self._streams[1]
@@ -170,30 +170,30 @@ class LoadConnection:
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
-                self._take(await reader.readexactly(size))
+                self._receive(await reader.readexactly(size))
         except _LOST:
             self._lose()
 
-    def _take(self, answer: bytes) -> None:
+    def _receive(self, response: bytes) -> None:
         sent = self._waiting.popleft() if self._waiting else None
-        if sent is None or int.from_bytes(answer[:4], "big") != sent.correlation_id:
+        if sent is None or int.from_bytes(response[:4], "big") != sent.correlation_id:
             raise InvalidReceive("an answer to another request")
         tally = self._tallies.of(sent.event)
-        tally.answered += 1
-        tally.received_bytes += len(answer) + 4
-        tally.answered_us.append((self._load.clock.monotonic_ns() - sent.sent_ns) // _NS_OF_US)
+        tally.received += 1
+        tally.received_bytes += len(response) + 4
+        tally.response_us.append((self._load.clock.monotonic_ns() - sent.sent_ns) // _NS_OF_US)
         api_key = ApiKey(sent.event.requestApiKey or 0)
-        decoded = codec.decode_response(api_key, sent.version, memoryview(answer), 0, len(answer))
+        decoded = codec.decode_response(api_key, sent.version, memoryview(response), 0, len(response))
         tally.errors += any(code for path in error_paths(api_key) for code in values_at(decoded, path))
         if api_key == ApiKey.FETCH:
             self._advance(sent.event, decoded)
             self._may_fetch.set()
         if not self._waiting:
-            self._all_answered.set()
+            self._all_received.set()
 
-    def _advance(self, event: Event, answer: Any) -> None:
+    def _advance(self, event: Event, response: Any) -> None:
         """Record the connection's read positions."""
-        for topic in answer.responses:
+        for topic in response.responses:
             for part in topic.partitions:
                 for _, header in batch_headers(part.records or b""):
                     place = (str(event.topic), int(part.partition_index))
@@ -201,7 +201,7 @@ class LoadConnection:
 
     async def _close(self) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._all_answered.wait(), _ANSWER_S)
+            await asyncio.wait_for(self._all_received.wait(), _RESPONSE_S)
         if self._reading is not None:
             self._reading.cancel()
         if self._streams is not None:
@@ -215,4 +215,4 @@ class LoadConnection:
             self._tallies.lost_connections += 1
         # Wake all waiters: no more responses will arrive.
         self._may_fetch.set()
-        self._all_answered.set()
+        self._all_received.set()

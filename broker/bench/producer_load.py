@@ -84,7 +84,7 @@ class Figures:
     plan: Plan
     start_ns: int
     sent: int = 0
-    took_s: float = 0.0
+    duration_s: float = 0.0
     latencies_us: list[int] = field(default_factory=list)
     errors: int = 0
     first_error: str = ""
@@ -92,7 +92,7 @@ class Figures:
     @property
     def records_s(self) -> float:
         """Records per second."""
-        return self.sent / self.took_s if self.took_s else 0.0
+        return self.sent / self.duration_s if self.duration_s else 0.0
 
     def acknowledged(self, sent_ns: int, now_ns: int, error: object) -> None:
         """Record the acknowledgement of a timed record."""
@@ -125,7 +125,7 @@ class Figures:
         times = self.latencies_us
         return {
             "records": self.sent,
-            "seconds": self.took_s,
+            "seconds": self.duration_s,
             "records_s": self.records_s,
             "errors": self.errors,
             **{f"p{share * 100:g}_ms": quantile_ms(times, share) for share in _SHARES},
@@ -154,7 +154,7 @@ class _Pace:
         figures, now_ns = self._figures, self._now_ns
         sent_ns = now_ns()
         if sent_ns >= self._report_at_ns:
-            figures.sent, figures.took_s = number, (sent_ns - figures.start_ns) / _NS_OF_S
+            figures.sent, figures.duration_s = number, (sent_ns - figures.start_ns) / _NS_OF_S
             self._report(figures)
             self._report_at_ns += _REPORT_S * _NS_OF_S
         return lambda error: figures.acknowledged(sent_ns, now_ns(), error)
@@ -162,7 +162,7 @@ class _Pace:
     def end(self) -> Figures:
         """Return the final figures."""
         figures = self._figures
-        figures.sent, figures.took_s = figures.plan.records, (self._now_ns() - figures.start_ns) / _NS_OF_S
+        figures.sent, figures.duration_s = figures.plan.records, (self._now_ns() - figures.start_ns) / _NS_OF_S
         return figures
 
 

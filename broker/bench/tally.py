@@ -11,7 +11,7 @@ from rotunda.broker.text_table import printable
 
 _MS: Final = 1_000.0
 HEADERS: Final = (
-    "API", "profile", "sent", "answered", "errors", "left out", "profile/s", "answered/s", "profile bytes",
+    "API", "profile", "sent", "responses", "errors", "left out", "profile/s", "responses/s", "profile bytes",
     "bytes sent", "profile p50 ms", "p50 ms", "profile p99 ms", "p99 ms",
 )  # fmt: skip
 
@@ -26,18 +26,18 @@ class Tally:
     profile_us: list[int] = field(default_factory=list)
     sent: int = 0
     sent_bytes: int = 0
-    answered: int = 0
+    received: int = 0
     received_bytes: int = 0
     errors: int = 0
     left_out: int = 0
-    answered_us: list[int] = field(default_factory=list)
+    response_us: list[int] = field(default_factory=list)
 
-    def row(self, profile_s: float, took_s: float) -> tuple[str | int | float | None, ...]:
+    def row(self, profile_s: float, duration_s: float) -> tuple[str | int | float | None, ...]:
         """Return the cells of `HEADERS`."""
-        times = (quantile_ms(each, share) for share in (0.5, 0.99) for each in (self.profile_us, self.answered_us))
+        times = (quantile_ms(each, share) for share in (0.5, 0.99) for each in (self.profile_us, self.response_us))
         return (
-            self.name, self.in_profile, self.sent, self.answered, self.errors, self.left_out,
-            self.in_profile / profile_s, self.answered / took_s, self.profile_bytes, self.sent_bytes, *times,
+            self.name, self.in_profile, self.sent, self.received, self.errors, self.left_out,
+            self.in_profile / profile_s, self.received / duration_s, self.profile_bytes, self.sent_bytes, *times,
         )  # fmt: skip
 
 

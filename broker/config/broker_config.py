@@ -62,9 +62,9 @@ from rotunda.broker.config.sources import (
     Origin,
     Source,
     Sources,
+    apply_other_names,
     from_environment,
     from_file,
-    take_other_names,
     with_derived_listeners,
 )
 from rotunda.broker.errors import ConfigError
@@ -331,7 +331,7 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
                 layers[name] = (Layer(origin, value), *layers.get(name, ()))
     if complaints:
         raise ConfigError("\n".join(complaints), involved)
-    take_other_names(layers)
+    apply_other_names(layers)
     return layers
 
 

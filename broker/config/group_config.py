@@ -27,15 +27,15 @@ class GroupKey(Key):
     greatest_name: str = ""
 
 
-def _number(kind: str, what: str, doc: str) -> GroupKey:
+def _number(kind: str, noun: str, doc: str) -> GroupKey:
     return GroupKey(
-        name=f"{kind}.{what}",
+        name=f"{kind}.{noun}",
         kind=Kind.INT,
         default=None,
         doc=doc,
-        broker_name=f"group.{kind}.{what}",
-        least_name=f"group.{kind}.min.{what}",
-        greatest_name=f"group.{kind}.max.{what}",
+        broker_name=f"group.{kind}.{noun}",
+        least_name=f"group.{kind}.min.{noun}",
+        greatest_name=f"group.{kind}.max.{noun}",
     )
 
 
@@ -93,7 +93,7 @@ GROUP_CONFIGS: Mapping[str, GroupKey] = MappingProxyType(
     {
         key.name: key
         for key in (
-            *(_number(kind, what, doc) for kind in ("consumer", "share") for what, doc in _INTERVALS.items()),
+            *(_number(kind, noun, doc) for kind in ("consumer", "share") for noun, doc in _INTERVALS.items()),
             *_SHARE_KEYS,
         )
     }
@@ -145,7 +145,7 @@ def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> 
             _check_bounds(key, _whole(value), broker)
     for kind in ("consumer", "share"):
         heartbeat, session = (
-            GROUP_CONFIGS[f"{kind}.{what}"] for what in ("heartbeat.interval.ms", "session.timeout.ms")
+            GROUP_CONFIGS[f"{kind}.{noun}"] for noun in ("heartbeat.interval.ms", "session.timeout.ms")
         )
         interval, timeout = (group_number(key, configs, broker) for key in (heartbeat, session))
         if interval >= timeout:

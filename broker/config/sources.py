@@ -117,7 +117,7 @@ def with_derived_listeners(given: Sequence[Assignment]) -> Sequence[Assignment]:
     return [*others, Assignment("listeners", everywhere, advertised[0].origin)]
 
 
-def take_other_names(layers: dict[str, tuple[Layer, ...]]) -> None:
+def apply_other_names(layers: dict[str, tuple[Layer, ...]]) -> None:
     """Set both names of settings with two names to the value of the used one."""
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if name in layers:

@@ -28,7 +28,7 @@ class FaultKind(enum.StrEnum):
     FAIL = "fail"
     DELAY = "delay"
     DISCONNECT = "disconnect"
-    LOSE_ANSWER = "lose-answer"
+    LOSE_RESPONSE = "lose-answer"
     THROTTLE = "throttle"
     EXPIRE_LOCKS = "expire-locks"
     """All locks of the request's share group run out before it is executed."""
@@ -75,6 +75,6 @@ def write_faults(run_dir: Path, version: int, spared: Sequence[str], faults: Seq
 
 def read_faults(run_dir: Path) -> FaultsInForce:
     """Return the file's contents. Raises OSError, ValueError."""
-    said = json.loads((run_dir / FILE_NAME).read_text(encoding="utf-8"))
-    faults = (Fault(each[0], FaultKind(each[1]), *each[2:]) for each in said["faults"])
-    return FaultsInForce(said["version"], tuple(said["spared"]), tuple(faults))
+    stored = json.loads((run_dir / FILE_NAME).read_text(encoding="utf-8"))
+    faults = (Fault(each[0], FaultKind(each[1]), *each[2:]) for each in stored["faults"])
+    return FaultsInForce(stored["version"], tuple(stored["spared"]), tuple(faults))

@@ -37,7 +37,7 @@ class FaultTable:
         self._run_dir = run_dir
         self._lock_fd = -1
         self._version = 0
-        self._said = _NONE
+        self._published = _NONE
 
     def follow(self) -> None:
         """Load the active faults. HOT: a comparison while nothing has changed."""
@@ -45,16 +45,16 @@ class FaultTable:
         if version == self._version:
             return
         try:
-            self._said = read_faults(self._run_dir)
+            self._published = read_faults(self._run_dir)
         except (OSError, ValueError):
             # The broker's directory is being removed, or another program has written there.
             logger.exception("cannot read the faults of a test; none is active")
-            self._said = _NONE
+            self._published = _NONE
         self._version = version
 
     def concern(self, api: int) -> bool:
         """Return whether any fault may match requests of an API."""
-        return any(fault.api in (ANY_API, api) for fault in self._said.faults)
+        return any(fault.api in (ANY_API, api) for fault in self._published.faults)
 
     def strike(self, api: int, client: str, names: Callable[[], RequestNames]) -> dict[FaultKind, Fault]:
         """Return the faults that match a request, by their kind, and count them.
@@ -62,11 +62,11 @@ class FaultTable:
         ``names`` returns the topics and groups of the request; it is called if a fault needs them. Of one kind the
         first fault applies; a request whose connection is closed matches no other fault.
         """
-        said = self._said
-        if client.startswith(said.spared):
+        published = self._published
+        if client.startswith(published.spared):
             return {}
         struck: dict[FaultKind, Fault] = {}
-        for fault in sorted(said.faults, key=lambda each: each.kind is not FaultKind.DISCONNECT):
+        for fault in sorted(published.faults, key=lambda each: each.kind is not FaultKind.DISCONNECT):
             if fault.api not in (ANY_API, api) or fault.kind in struck or fault.client not in (None, client):
                 continue
             if fault.looks_into_requests and not _is_named(fault, names()):

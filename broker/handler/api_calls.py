@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 MOST_BYTES_AT_ONCE = 4096
 
 #: Longest cached response.
-MOST_ANSWER_BYTES: Final = 32 << 10
+MOST_RESPONSE_BYTES: Final = 32 << 10
 
 #: Bytes of a request copied between two yields: about half a millisecond.
 COPIED_AT_ONCE = 1 << 20
@@ -264,7 +264,7 @@ class ApiCalls:
             return
         # A change during the computation may have changed the response. Each denial must be recorded.
         is_valid = cached.versions == self._versions and facts.error_code not in _DENIED
-        if is_valid and len(payload) <= MOST_ANSWER_BYTES:
+        if is_valid and len(payload) <= MOST_RESPONSE_BYTES:
             cached.payload, cached.facts, cached.doing = payload, facts, request.doing
             self._cache.keep(request.connection_id, cached)
 

@@ -93,7 +93,7 @@ class FaultInjection:
             alters_response=fail is not None and request.api_key in _ALTERED,
             delay_ms=0 if delay is None else delay.ms,
             throttle_ms=0 if throttle is None else throttle.ms,
-            loses_response=FaultKind.LOSE_ANSWER in struck,
+            loses_response=FaultKind.LOSE_RESPONSE in struck,
             injected=injected,
         )
         request.session = session

@@ -144,7 +144,7 @@ def _group_publishers(context: ProcessContext, handler: RequestHandler) -> list[
         clock,
         coordinators.share_states,
     )
-    return [snapshot.run_once, lags.run_once, *([] if telemetry is None else [telemetry.forget_gone])]
+    return [snapshot.run_once, lags.run_once, *([] if telemetry is None else [telemetry.drop_ended])]
 
 
 def boot(
@@ -194,7 +194,7 @@ def boot(
 
 
 def _response_writer(context: ProcessContext, index: int) -> ResponseWriter:
-    ends = context.channel, index, context.processor_bells, context.run_dir, context.slots.processor_has_gone
+    ends = context.channel, index, context.processor_bells, context.run_dir, context.slots.processor_has_ended
     if context.fault_words is None:
         return ResponseWriter(*ends)
     from rotunda.broker.faults.faulty_responses import FaultyResponses  # noqa: PLC0415 - only a broker for tests has faults

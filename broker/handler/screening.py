@@ -67,6 +67,6 @@ class Screening:
             self._handler.commit()
         elif request.generation >= self._oldest_generation:
             self._awaited.discard(request.processor)
-            if self._is_installed and not self._awaited and not self._poison.may_come:
+            if self._is_installed and not self._awaited and not self._poison.may_arrive:
                 self._handler.unwrap(self.handle)
                 self._is_installed = False

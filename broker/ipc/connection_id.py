@@ -29,14 +29,14 @@ def make(processor: int, generation: int, counter: int) -> int:
     )
 
 
-def id_allocator(processor: int, generation: int, is_taken: Callable[[int], bool]) -> Callable[[], int]:
+def id_allocator(processor: int, generation: int, is_used: Callable[[int], bool]) -> Callable[[], int]:
     """Return a function that returns consecutive ids and skips used ones, unless nearly all are in use."""
     counter = itertools.count()
 
     def new_id() -> int:
         identity = make(processor, generation, next(counter))
         for _ in range(MOST_PASSED_OVER):
-            if not is_taken(identity):
+            if not is_used(identity):
                 break
             identity = make(processor, generation, next(counter))
         return identity

@@ -88,7 +88,7 @@ class PoisonRequests:
             self._remember(dropped)
 
     @property
-    def may_come(self) -> bool:
+    def may_arrive(self) -> bool:
         """Whether a request may arrive that must not be executed."""
         return bool(self._condemned or self._dropped)
 
@@ -122,8 +122,8 @@ class PoisonRequests:
             self.current.note_dropped(request.identity, dropped)
         self._condemned.discard(request.identity)
         self.on_dropped()
-        whom = self._name if owner is None else f"handler {owner}"
-        self._report(request, f"has killed {whom} {self._most_deaths} times; it is dropped")
+        place = self._name if owner is None else f"handler {owner}"
+        self._report(request, f"has killed {place} {self._most_deaths} times; it is dropped")
 
     def _remember(self, dropped: Dropped) -> None:
         size, fingerprint, dropped_ns = dropped
@@ -157,14 +157,14 @@ class PoisonRequests:
             client = ""
         name = next((key.text for key in ApiKey if key == request.api_key), f"api key {request.api_key}")
         host = self._context.client_hosts.of(request.connection_id).removeprefix("/") or "an unknown address"
-        what = "%s version %d of client %r at %s (%d bytes) %s, and its connection is closed"
-        logger.error(what, name, request.api_version, client, host, request.size_bytes, why)
+        text = "%s version %d of client %r at %s (%d bytes) %s, and its connection is closed"
+        logger.error(text, name, request.api_version, client, host, request.size_bytes, why)
 
-    def report_message(self, source: int, what: str) -> None:
+    def report_message(self, source: int, name: str) -> None:
         """Log that a message of another target, or of the cleaner, is rejected."""
         peers = {self._context.controller: "the controller", self._context.cleaner: "the cleaner"}
         sender = peers.get(source, f"handler {source}")
-        logger.error("%s from %s has killed %s %d times; it is rejected", what, sender, self._name, self._most_deaths)
+        logger.error("%s from %s has killed %s %d times; it is rejected", name, sender, self._name, self._most_deaths)
 
     def _count_death(self) -> None:
         request_at, identity = self.current.interrupted()

@@ -14,7 +14,7 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.records import CODEC_MASK, BatchHeader
 from rotunda.broker.protocol.schema.marks import Path, asked_partitions, error_paths
 from rotunda.shm.layout import RESPONSE_ENVELOPE
-from rotunda.shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
+from rotunda.shm.recorder_layout import MIXED_CODECS, NOT_REPORTED, THROTTLED_BY
 
 if TYPE_CHECKING:
     from rotunda.broker.protocol.records import RawHeader
@@ -42,8 +42,8 @@ def subject(
     *,
     min_bytes: int = -1,
     max_wait_ms: int = -1,
-    acks: int = NOT_TOLD,
-    isolation_level: int = NOT_TOLD,
+    acks: int = NOT_REPORTED,
+    isolation_level: int = NOT_REPORTED,
 ) -> bytes:
     """Return a request's subject: the table row of its first partition, the number of partitions, its parameters."""
     return _SUBJECT.pack(partition_row, partition_count, min_bytes, max_wait_ms, acks, isolation_level, 0)
@@ -106,7 +106,7 @@ def subject_of(request: Any, api_key: int, row_of: RowOf) -> bytes:
     topic, first = getattr(first_topic, declared.topic), first_topic.partitions[0]
     partition = getattr(first, declared.partition) if declared.partition else first
     row = -1 if topic is None else row_of(topic, None, int(partition))
-    isolation_level = int(request.isolation_level) if declared.has_isolation_level else NOT_TOLD
+    isolation_level = int(request.isolation_level) if declared.has_isolation_level else NOT_REPORTED
     return subject(row, count, isolation_level=isolation_level)
 
 

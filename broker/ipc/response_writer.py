@@ -27,7 +27,7 @@ from rotunda.broker.ipc.request_channel import (
 )
 from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
 from rotunda.broker.ipc.response_spool import ResponseSpool
-from rotunda.broker.ipc.segment_file_cache import ONE_ANSWER
+from rotunda.broker.ipc.segment_file_cache import ONE_RESPONSE
 from rotunda.broker.protocol.schema.marks import throttle_place, throttle_time, with_throttle_time
 from rotunda.broker.quotas.client_sensors import ClientSensors
 from rotunda.shm.rings.bell import EventBell
@@ -77,13 +77,13 @@ class ResponseWriter:
         target: int,
         bells: tuple[EventBell, ...],
         run_dir: Path,
-        has_gone: Callable[[int], bool] = lambda _: False,
+        has_ended: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """Use ``has_gone`` to find processors that have ended for good, whose responses nobody reads."""
+        """Use ``has_ended`` to find processors that have ended for good, whose responses nobody reads."""
         self.view = channel.view
         self._channel = channel
         self._target = target
-        self._has_gone = has_gone
+        self._has_ended = has_ended
         self._rings: list[RingProducer] = []
         self._claims: list[Callable[[int], int]] = []
         self._bells = bells
@@ -154,7 +154,7 @@ class ResponseWriter:
                 )
         path = spool.finish()
         self.send_ranges(
-            request, (local_ns, complete_ns), b"", [FileRange(0, bytes(path), ONE_ANSWER, 0, spool.size)], facts
+            request, (local_ns, complete_ns), b"", [FileRange(0, bytes(path), ONE_RESPONSE, 0, spool.size)], facts
         )
 
     def try_begin(self, request: Request, now_ns: int, size: int, records: Records, tail: bytes) -> int:
@@ -282,7 +282,7 @@ class ResponseWriter:
         for processor, kept in enumerate(self._kept):
             while kept and self._try_put(processor, *kept[0]):
                 kept.popleft()
-            if kept and self._has_gone(processor):
+            if kept and self._has_ended(processor):
                 kept.clear()
         self.are_waiting = any(self._kept)
 
@@ -351,7 +351,7 @@ class ResponseWriter:
         """Write a response too large for a ring to a file, which its processor unlinks as it opens it."""
         path = next(self._large_names)
         path.write_bytes(payload)
-        return FileRange(0, bytes(path), ONE_ANSWER, 0, len(payload))
+        return FileRange(0, bytes(path), ONE_RESPONSE, 0, len(payload))
 
 
 def _nothing_denied(_identity: Identity, _error: int) -> int:

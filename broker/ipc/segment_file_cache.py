@@ -17,7 +17,7 @@ from pathlib import Path
 MAX_OPEN_FILES = 512
 
 #: The inode of a file made for one response only: opened once and unlinked.
-ONE_ANSWER = -1
+ONE_RESPONSE = -1
 
 #: Suffix of the name of a segment about to be removed; after the inode, if another file has the plain name.
 DELETED_SUFFIX = ".deleted"
@@ -62,7 +62,7 @@ class SegmentFiles:
         file = self.known(inode)
         if file is not None:
             return file
-        if inode == ONE_ANSWER:
+        if inode == ONE_RESPONSE:
             file = OpenFile(path)
             Path(path).unlink()
             return file
@@ -81,7 +81,7 @@ class SegmentFiles:
     @staticmethod
     def discard(path: str, inode: int) -> None:
         """Remove the file of a response that is never sent; files of the log are not touched."""
-        if inode == ONE_ANSWER:
+        if inode == ONE_RESPONSE:
             Path(path).unlink(missing_ok=True)
 
     @staticmethod

@@ -36,7 +36,7 @@ _CONNECTION, _ASK_CENSUS, _CLOSE_EXCESS = 1, 2, 3
 _LEFT = struct.Struct("=q8x")
 # To the acceptor: kind, last (of a reconciliation), count, token or generation; then the entries.
 _UP = struct.Struct("=hhiq")
-_TAKEN, _CLOSED, _LOST, _HELLO, _CENSUS, _OBEYED = 1, 2, 3, 4, 5, 6
+_CONFIRMED, _CLOSED, _LOST, _HELLO, _CENSUS, _OBEYED = 1, 2, 3, 4, 5, 6
 _SERIAL = struct.Struct("=q")
 _RECONCILIATION_ENTRY = struct.Struct("=qhh16s")
 _MOST_ENTRIES = 128
@@ -148,7 +148,7 @@ class HandoffReceiver:
         self._open: dict[int, tuple[int, bytes]] = {}
         #: The last order received, until it is carried out.
         self.order: CloseOrder | None = None
-        self._taken: list[int] = []
+        self._confirmed: list[int] = []
         self._closed: list[int] = []
         self._lost: list[int] = []
 
@@ -187,7 +187,7 @@ class HandoffReceiver:
                 client = socket.socket(family, socket.SOCK_STREAM, 0, fileno=received.fd)
                 client.setblocking(False)
                 self._open[number] = (listener, address)
-                self._taken.append(number)
+                self._confirmed.append(number)
                 connections.append(NewConnection(client, number, listener, host_text(address), port))
         self.flush()
         return connections
@@ -212,7 +212,7 @@ class HandoffReceiver:
             self._outbox.flush()
 
     def _pack_reports(self) -> None:
-        for kind, serials in ((_TAKEN, self._taken), (_CLOSED, self._closed), (_LOST, self._lost)):
+        for kind, serials in ((_CONFIRMED, self._confirmed), (_CLOSED, self._closed), (_LOST, self._lost)):
             for chunk in _chunks(serials):
                 packed = b"".join(map(_SERIAL.pack, chunk))
                 self._outbox.put(_UP.pack(kind, 1, len(chunk), 0) + packed)
@@ -290,7 +290,7 @@ class HandoffSender:
                     self._reconciliation.clear()
             else:
                 serials = struct.unpack_from(f"={count}q", received.payload, _UP.size)
-                yield SocketsTaken(serials) if kind == _TAKEN else Closed(serials, lost=kind == _LOST)
+                yield SocketsTaken(serials) if kind == _CONFIRMED else Closed(serials, lost=kind == _LOST)
 
 
 def _chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:

@@ -63,7 +63,7 @@ class BrokerSensors:
         self.throttled_by = meter.throttled_by
         return ms
 
-    def take_back(self, response_bytes: int) -> None:
+    def refund(self, response_bytes: int) -> None:
         """Undo the charge of a response to a Fetch, which becomes empty because of another quota."""
         if self._fetch is not None:
             self._fetch.unrecorded -= response_bytes

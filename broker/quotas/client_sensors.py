@@ -131,7 +131,7 @@ class ClientSensors:
             by = meter
         ms = max(request_ms, fetch_ms)
         if ms and self._common is not None and not common_ms:
-            self._common.take_back(response_bytes)
+            self._common.refund(response_bytes)
         return self._longest(ms, by, common_ms, now_ns) if ms or common_ms else 0
 
     def _longest(self, ms: int, by: RateMeter | None, common_ms: int, now_ns: int, count: int = 1) -> int:

@@ -31,10 +31,10 @@ class ControllerMutationQuota:
     def charge(self, partitions: int) -> None:
         """Charge partitions before they are created or deleted. Raises ApiError if the quota is exceeded."""
         if self._meter is not None:
-            self._take(self._meter, partitions)
+            self._charge(self._meter, partitions)
         self.charged += partitions
 
-    def _take(self, meter: TokenMeter, partitions: int) -> None:
+    def _charge(self, meter: TokenMeter, partitions: int) -> None:
         now_ns = self._now_ns()
         if self._strict and meter.throttle_ms(now_ns):
             self._is_exceeded = True

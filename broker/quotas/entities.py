@@ -43,10 +43,10 @@ def limit_of(quotas: ClientQuotas, quota: str, user: str, client_id: str) -> Lim
 
     As in Kafka a client without an id has only its user's quota.
     """
-    for entity, whom in _entities(user, client_id):
+    for entity, scope in _entities(user, client_id):
         value = quotas.get(entity, {}).get(quota)
         if value is not None:
-            return Limit(*whom, value)
+            return Limit(*scope, value)
     return None
 
 

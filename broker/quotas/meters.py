@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rotunda.shm.recorder_layout import THROTTLED_BY
-from rotunda.shm.tables.quota_rates import MOST_THROTTLE_MS, Windows, measure, record, take_tokens, throttle_ms, tokens
+from rotunda.shm.tables.quota_rates import MOST_THROTTLE_MS, Windows, measure, record, store_tokens, throttle_ms, tokens
 from rotunda.shm.tables.quota_tables import (
     FETCH,
     FIRST_SAMPLE,
@@ -92,9 +92,9 @@ class Meter:
 
     def _slot(self, now_ms: int) -> int:
         limit = self._limit
-        whom = limit.user, limit.client_id
+        scope = limit.user, limit.client_id
         return self._book.writer.take(
-            self._entity, self._quota, whom, round(min(limit.value, _MOST_SHOWN) * 1000), now_ms
+            self._entity, self._quota, scope, round(min(limit.value, _MOST_SHOWN) * 1000), now_ms
         )
 
 
@@ -172,4 +172,4 @@ class TokenMeter(Meter):
         """Remove tokens, even below zero; a negative count adds tokens."""
         now_ms = now_ns // _NS_PER_MS
         at, words = self._slot(now_ms), self._book.writer.words
-        take_tokens(words, at, tokens(words, at, self._book.windows, self.limit, now_ms) - count, now_ms)
+        store_tokens(words, at, tokens(words, at, self._book.windows, self.limit, now_ms) - count, now_ms)

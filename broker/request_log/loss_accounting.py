@@ -52,9 +52,9 @@ class Ledger:
         gaps = []
         for source, account in enumerate(self._accounts):
             first = None if source == self._rings.recorder else intake.first_unread(source)
-            taken = (account.get("rows_pushed"), account.get("events_pushed")) if first is None else first
+            totals = (account.get("rows_pushed"), account.get("events_pushed")) if first is None else first
             for is_events, name in ((False, "rows_settled"), (True, "events_settled")):
-                lost = taken[is_events] - account.get(name)
+                lost = totals[is_events] - account.get(name)
                 if lost > 0:
                     gaps.append(self._gap(source, is_events, "recorder_killed", lost, Counter({(source, name): lost})))
         return gaps

@@ -31,7 +31,7 @@ _ENTRY_BYTES = 200
 MOST_DENIALS = 10_000
 
 #: Most subjects of deleted topics.
-MOST_GONE_SUBJECTS = 10_000
+MOST_ENDED_SUBJECTS = 10_000
 
 UNKNOWN_SUBJECT = -1
 
@@ -150,7 +150,7 @@ class Subjects:
     @property
     def is_full(self) -> bool:
         """Whether there are so many subjects of deleted topics that `forget` is due."""
-        return len(self._known) - len(self._present) - self._kept > MOST_GONE_SUBJECTS
+        return len(self._known) - len(self._present) - self._kept > MOST_ENDED_SUBJECTS
 
     def forget(self, kept: Collection[int]) -> None:
         """Delete subjects of deleted topics, except `kept`. Rows that contain others must have been written."""

@@ -226,9 +226,9 @@ class RecentRequests:
     def _names(self, rows: Rows, clients: int, events: int) -> bytes:
         """Return the JSON for rows, with this many of the most recently active connections, and of the last events."""
         active = sorted(self._connections.values(), key=lambda each: each.last_ns, reverse=True)[:clients]
-        return json.dumps(self._told(rows, active, events), ensure_ascii=False).encode(errors="replace")
+        return json.dumps(self._described(rows, active, events), ensure_ascii=False).encode(errors="replace")
 
-    def _told(self, rows: Rows, connections: list[Connection], events: int) -> dict[str, Any]:
+    def _described(self, rows: Rows, connections: list[Connection], events: int) -> dict[str, Any]:
         numbers = np.unique(rows["client"]).tolist()
         subjects = np.unique(rows["partition_row"]).tolist()
         return {

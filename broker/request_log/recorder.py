@@ -54,7 +54,7 @@ CLOCK_STEP_NS = 5 * _NS_PER_MS
 _REBALANCE = "rebalance"
 
 #: By dataset: values of the columns that an event leaves out.
-_NOTHING_TOLD = {
+_NOTHING_REPORTED = {
     name: {column.name: None for column in DATASETS[name].columns if column.nullable}
     for name in (GROUPS, CLIENT_METRICS)
 }
@@ -91,7 +91,7 @@ class Recorder:
         self._metadata_version = -1
         self._files_removed = self._rows_lost = 0
         if replaces:
-            self._tell(self._ledger.killed_recorder(self._intake), self._last_written_us())
+            self._report_gaps(self._ledger.killed_recorder(self._intake), self._last_written_us())
         self._recent: RecentRequests | None = None
         self._roles: RoleRows | None = None
         self._history: History | None = None
@@ -139,8 +139,8 @@ class Recorder:
             self._refresh()
             self._metadata_version = metadata_version
         self._follow_clock()
-        while self._make_room() and (taken := self._intake.take()):
-            for each in taken:
+        while self._make_room() and (frames := self._intake.take()):
+            for each in frames:
                 self._sort_in(each)
             # The rows are in this process's memory now; they are settled when they are in a finished file.
             self._intake.release()
@@ -149,7 +149,7 @@ class Recorder:
             self._recent.publish(self._clock.monotonic_ns(), self._epoch_ns)
         self._add_roles()
         self._add_history()
-        self._tell(self._ledger.losses(), self._looked_us)
+        self._report_gaps(self._ledger.losses(), self._looked_us)
         self._looked_us = self._now_us()
         self._roll()
         return self._wait_s()
@@ -198,11 +198,11 @@ class Recorder:
         if step_ns > CLOCK_STEP_NS:
             self._epoch_ns = epoch_ns
 
-    def _sort_in(self, taken: TakenFrames) -> None:
+    def _sort_in(self, frames: TakenFrames) -> None:
         """Add rows to the buffers of their hours."""
         now_ns = self._clock.monotonic_ns()
-        if taken.rows is not None:
-            rows = taken.rows
+        if frames.rows is not None:
+            rows = frames.rows
             rows["partition_row"] = self._subjects.of_rows(rows["partition_row"])
             if self._recent is not None:
                 self._recent.add_rows(rows, now_ns)
@@ -210,20 +210,20 @@ class Recorder:
                 self._history.clients.add(rows)
             for hour, part in self._by_hour(rows, "received_ns"):
                 settlement = self._buffers.add("requests", hour, part, len(part), now_ns)
-                settlement[taken.source, "rows_settled"] += len(part)
-        if taken.connections is not None:
+                settlement[frames.source, "rows_settled"] += len(part)
+        if frames.connections is not None:
             if self._recent is not None:
-                self._recent.add_connections(taken.connections)
-            for hour, part in self._by_hour(taken.connections, "time_ns"):
+                self._recent.add_connections(frames.connections)
+            for hour, part in self._by_hour(frames.connections, "time_ns"):
                 settlement = self._buffers.add("connections", hour, part, len(part), now_ns)
-                settlement[taken.source, "events_settled"] += len(part)
-        for event in taken.events:
+                settlement[frames.source, "events_settled"] += len(part)
+        for event in frames.events:
             dataset = event.pop(DATASET)
-            row = _NOTHING_TOLD[dataset] | event
+            row = _NOTHING_REPORTED[dataset] | event
             if dataset == GROUPS:
                 self._add_group_event(row)
             settlement = self._buffers.add(dataset, row["time"] // HOUR_US, row, 1, now_ns)
-            settlement[taken.source, "events_settled"] += 1
+            settlement[frames.source, "events_settled"] += 1
 
     def _add_group_event(self, row: dict[str, Any]) -> None:
         """Pass an event of a group to the recent events and to the history."""
@@ -275,7 +275,7 @@ class Recorder:
             return connection_values(joined(chunks), self._epoch_ns, self._clients)
         return dict(plain_values(chunks, [column.name for column in DATASETS[dataset].columns]))
 
-    def _tell(self, gaps: list[Gap], since_us: int | None) -> None:
+    def _report_gaps(self, gaps: list[Gap], since_us: int | None) -> None:
         for gap in gaps:
             self._rows_lost += gap.row["rows"]
             self._add_gap(gap.row, since_us, gap.settlement)
@@ -310,7 +310,7 @@ class Recorder:
                     self._add_gap({name: row[name] for name in row if name != "time"}, row["since"], settled)
                     settled = Counter()
             else:
-                self._tell(self._ledger.given_up(buffer), self._looked_us)
+                self._report_gaps(self._ledger.given_up(buffer), self._looked_us)
 
     def _remove_old(self, *, finished_some: bool) -> None:
         now_ns = self._clock.monotonic_ns()

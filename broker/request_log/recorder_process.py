@@ -73,9 +73,9 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
             return roles.notice(clock.monotonic_ns()) or history.notice(clock.wall_ms() * 1000)
 
         _await_first(context, root, stop, notice)
-        if _made(context) != made and not is_anything_told(context):
+        if _made(context) != made and not has_work(context):
             raise Retired
-        if stop.is_set() and not is_anything_told(context):
+        if stop.is_set() and not has_work(context):
             return
     recorder = build(context, generation, root)
     if generation == 1:
@@ -163,7 +163,7 @@ def _prepare(recorder: Recorder, context: ProcessContext) -> None:
     context.recorder_bell.ring()
 
 
-def is_anything_told(context: ProcessContext) -> bool:
+def has_work(context: ProcessContext) -> bool:
     """Return whether a ring has frames, or a source has lost rows before they reached one."""
     rings = context.recorder_rings
     return any(rings.consumer(source).pending() for source in rings.ring_sources()) or bool(Ledger(rings).losses())
@@ -173,7 +173,7 @@ def _await_first(context: ProcessContext, root: Path, stop: StopFlag, notice: Ca
     """Sleep until a source has sent something, `notice` is true or a stop is requested; apply retention meanwhile."""
     settings, clock, made = context.recorder_rings.settings(), SystemClock(), _made(context)
     due_ns = 0
-    while not (stop.is_set() or is_anything_told(context) or notice()):
+    while not (stop.is_set() or has_work(context) or notice()):
         if _made(context) != made:
             return
         now_ns = clock.monotonic_ns()

@@ -19,14 +19,14 @@ WAITING_APIS = (int(ApiKey.FETCH), int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP
 
 def durations_ns(rows: NDArray[numpy.void]) -> NDArray[numpy.int64]:
     """Return the durations of requests, without the time that a fetch or a rebalance waited for others."""
-    taken: NDArray[numpy.int64] = rows["end_ns"] - rows["received_ns"]
+    duration_ns: NDArray[numpy.int64] = rows["end_ns"] - rows["received_ns"]
     keys = rows["api_key"]
     waiting = keys == WAITING_APIS[0]
     for key in WAITING_APIS[1:]:
         waiting |= keys == key
     if waiting.any():
-        taken -= (rows["response_complete_ns"] - rows["local_complete_ns"]) * waiting
-    return taken
+        duration_ns -= (rows["response_complete_ns"] - rows["local_complete_ns"]) * waiting
+    return duration_ns
 
 
 def select(rows: NDArray[numpy.void], chosen: NDArray[numpy.bool_] | NDArray[numpy.int64]) -> NDArray[numpy.void]:

@@ -64,27 +64,27 @@ def little_address_space(limit: int, need: str = "") -> str:
 
 
 @contextmanager
-def boot_failures(what: str | None = None) -> Iterator[None]:
+def boot_failures(task: str | None = None) -> Iterator[None]:
     """Raise BootFailed with one line for a failure that the machine causes in the block.
 
-    `what` begins the line for a file or directory ("data directory /x cannot be used"). Without it only failures of a
+    `task` begins the line for a file or directory ("data directory /x cannot be used"). Without it only failures of a
     limit are converted.
     """
     try:
         yield
     except (OSError, MemoryError) as failure:
         line = describe_shortage(failure)
-        if line is None and what is not None and isinstance(failure, OSError):
-            line = _about_file(what, failure)
+        if line is None and task is not None and isinstance(failure, OSError):
+            line = _about_file(task, failure)
         if line is None:
             raise
         raise BootFailed(line) from failure
 
 
-def _about_file(what: str, failure: OSError) -> str:
-    place = f" ({failure.filename})" if failure.filename and str(failure.filename) not in what else ""
+def _about_file(task: str, failure: OSError) -> str:
+    place = f" ({failure.filename})" if failure.filename and str(failure.filename) not in task else ""
     advice = _ADVICE.get(failure.errno or 0)
-    return f"{what}: {failure.strerror or failure}{place}" + (f"; {advice.format(uid=os.geteuid())}" if advice else "")
+    return f"{task}: {failure.strerror or failure}{place}" + (f"; {advice.format(uid=os.geteuid())}" if advice else "")
 
 
 def soft_limit(kind: int) -> int | None:

@@ -119,9 +119,9 @@ def lock(path: Path) -> int:
         return fd
     os.close(fd)
     record = read(path)
-    who = f"pid {record.pid}, {record.bootstrap}" if record else "starting"
+    owner = f"pid {record.pid}, {record.bootstrap}" if record else "starting"
     raise BootFailed(
-        f"a broker with run directory {path} is already running ({who}); stop it or use --run-dir", _IN_USE_EXIT_CODE
+        f"a broker with run directory {path} is already running ({owner}); stop it or use --run-dir", _IN_USE_EXIT_CODE
     )
 
 
@@ -138,15 +138,15 @@ def outlast_children(data_dir: Path) -> int:
     raise BootFailed(f"data directory {data_dir} is still in use by processes of an earlier broker", _IN_USE_EXIT_CODE)
 
 
-def _flock(fd: int, go_on: Callable[[], bool]) -> bool:
-    """Acquire the lock, waiting for dying holders while `go_on` returns True; return whether it was acquired."""
+def _flock(fd: int, may_wait: Callable[[], bool]) -> bool:
+    """Acquire the lock, waiting for dying holders while `may_wait` returns True; return whether it was acquired."""
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + _DYING_MS * 1_000_000
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        if not go_on() or clock.monotonic_ns() >= deadline_ns:
+        if not may_wait() or clock.monotonic_ns() >= deadline_ns:
             return False
         select.select((), (), (), _LOOK_AGAIN_S)
 

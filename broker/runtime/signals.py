@@ -71,11 +71,11 @@ class OperatorSignals:
         with contextlib.suppress(BlockingIOError):
             os.read(self._reader, 512)
 
-    def take_tasks(self) -> list[int]:
+    def pending_tasks(self) -> list[int]:
         """Return the other signals since the last call, each once, in order."""
-        taken = list(dict.fromkeys(self._tasks))
+        pending = list(dict.fromkeys(self._tasks))
         del self._tasks[:]
-        return taken
+        return pending
 
     def _note_stop(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.quick = self.quick or self.stop_asked or signum == signal.SIGINT
@@ -136,8 +136,8 @@ class StopFlag:
 
     def _on_task(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
         with contextlib.suppress(BlockingIOError):
-            came = os.read(self._reader, 512)
+            received = os.read(self._reader, 512)
             # Remove only this signal's byte: restore the one that ends the wait.
-            if self._is_set or signal.SIGTERM in came:
+            if self._is_set or signal.SIGTERM in received:
                 os.write(self._writer, b"!")
         self._tasks[signum]()

@@ -18,7 +18,7 @@ from pathlib import Path
 from rotunda.broker.runtime.signals import DUMP_STACKS
 
 #: A responsive process starts writing within the first time, and continues without pauses longer than the second.
-ANSWER_MS = 500
+RESPONSE_MS = 500
 _PAUSE_MS = 20
 
 _READ_BYTES = 65536
@@ -53,7 +53,7 @@ class StackPipe:
         with suppress(ProcessLookupError):
             os.kill(pid, DUMP_STACKS)
 
-    def answer(self, wait_ms: int = ANSWER_MS) -> str:
+    def answer(self, wait_ms: int = RESPONSE_MS) -> str:
         """Supervisor: return the output as one line, waiting for its start; empty if there was none."""
         written = self._read(wait_ms)
         return on_one_line(written.decode(errors="replace"))
@@ -100,7 +100,7 @@ def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
 
 
-def what_the_system_knows(pid: int) -> str:
+def kernel_state(pid: int) -> str:
     """Return a possible cause of a missing response: the state of the process, and where in the kernel it waits."""
     try:
         state = _stat(pid)[0]

@@ -18,22 +18,22 @@ class Deferred:
     After ``timeout_ms`` it is called with ``final=True`` and must return a response.
     """
 
-    __slots__ = ("_answer", "_response", "is_complete", "retry", "timeout_ms")
+    __slots__ = ("_respond", "_response", "is_complete", "retry", "timeout_ms")
 
     def __init__(self, timeout_ms: int = -1, retry: Callable[[bool], Any] | None = None) -> None:
         self.timeout_ms = timeout_ms
         self.retry = retry
         self.is_complete = False
-        self._answer: Callable[[Any], None] | None = None
+        self._respond: Callable[[Any], None] | None = None
         self._response: Any = None
 
     def complete(self, response: Any) -> None:
         """Complete with ``response``, in the form that the API function would have returned."""
         self.is_complete = True
-        if self._answer is None:
+        if self._respond is None:
             self._response = response
         else:
-            self._answer(response)
+            self._respond(response)
 
     def try_complete(self, final: bool) -> bool:
         """Complete the response if the wait is over; False if it is not."""
@@ -43,8 +43,8 @@ class Deferred:
                 self.complete(response)
         return self.is_complete
 
-    def bind(self, answer: Callable[[Any], None]) -> None:
+    def bind(self, respond: Callable[[Any], None]) -> None:
         """Set the callback that sends the response; it is called immediately if there is a response."""
-        self._answer = answer
+        self._respond = respond
         if self.is_complete:
-            answer(self._response)
+            respond(self._response)

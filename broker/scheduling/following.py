@@ -26,8 +26,8 @@ def _after_work(work: Work, change: Callable[[Any], Any]) -> Work:
     return after((yield from work), change)
 
 
-def _after_deferred(answer: Deferred, change: Callable[[Any], Any]) -> Deferred:
-    retry = None if answer.retry is None else lambda final: answer.try_complete(final) and None
-    changed = Deferred(answer.timeout_ms, retry)
-    answer.bind(lambda response: changed.complete(after(response, change)))
+def _after_deferred(first: Deferred, change: Callable[[Any], Any]) -> Deferred:
+    retry = None if first.retry is None else lambda final: first.try_complete(final) and None
+    changed = Deferred(first.timeout_ms, retry)
+    first.bind(lambda response: changed.complete(after(response, change)))
     return changed

@@ -3,7 +3,7 @@
 Runs in handler processes and the controller. Two kinds wait here: fetches below their minimum bytes, which watch
 partition rows, and responses that an API function has deferred (`Deferred`). A moved row wakes the operations that
 watch it. In each turn a woken operation is tried once, however many of its rows have moved, and a turn spends at most
-`TURN_NS` on this; the remaining operations are tried in the next turn. So the cost grows with the moved rows and their
+`SLICE_NS` on this; the remaining operations are tried in the next turn. So the cost grows with the moved rows and their
 watchers. Knows nothing of the purpose of an operation.
 
 A row's flag is raised by its first watcher and stays raised when the last one leaves: most watchers return shortly. It
@@ -29,7 +29,7 @@ MOST_OPERATIONS: Final = 100_000
 MOST_WATCHED_ROWS: Final = 1_000_000
 
 #: How long one turn may try operations.
-TURN_NS: Final = 4_000_000
+SLICE_NS: Final = 4_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -134,12 +134,12 @@ class Purgatory:
             self._woken.append(operation)
 
     def run_once(self) -> bool:
-        """Try the woken operations, for `TURN_NS` at most; False if there were none."""
+        """Try the woken operations, for `SLICE_NS` at most; False if there were none."""
         woken = self._woken
         if not woken:
             return False
         now_ns = self._timers.now_ns
-        until_ns = now_ns() + TURN_NS
+        until_ns = now_ns() + SLICE_NS
         tries = self.tries
         while woken:
             operation = woken.popleft()

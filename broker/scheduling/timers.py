@@ -65,7 +65,7 @@ class Timers:
 
     def in_steps(self, steps: Iterator[None]) -> None:
         """Run an iterator of steps in the following turns, for `AT_ONCE_NS` in each."""
-        self.after_ms(0, partial(self._take_steps, steps))
+        self.after_ms(0, partial(self._run_steps, steps))
 
     def run_due(self, now_ns: int) -> bool:
         """Call the due timers in order of deadlines, for `AT_ONCE_NS` at most; return whether there were any.
@@ -89,7 +89,7 @@ class Timers:
                     break
         return ran
 
-    def _take_steps(self, steps: Iterator[None]) -> None:
+    def _run_steps(self, steps: Iterator[None]) -> None:
         end_ns = self.now_ns() + AT_ONCE_NS
         for _ in steps:
             if self.now_ns() >= end_ns:

@@ -246,13 +246,13 @@ def _make_directory(path: Path) -> None:
 def _write(path: Path, content: bytes, mode: int) -> None:
     """Write a new file, atomically and durably. Raises FileExistsError: an existing file is unchanged."""
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600, independent of the umask
-    beside = Path(name)
+    other = Path(name)
     try:
         with open(fd, "wb") as file:
             file.write(content)
             file.flush()
             os.fchmod(fd, mode)
             os.fsync(fd)
-        path.hardlink_to(beside)
+        path.hardlink_to(other)
     finally:
-        beside.unlink()
+        other.unlink()

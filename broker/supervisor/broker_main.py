@@ -197,8 +197,8 @@ def _supervise(
     ready = record.with_state(run_dir.READY)
 
     def listeners_changed() -> None:
-        told = bootstrap(context.listener_table, context.control_listener)
-        _write_state(replace(ready, bootstrap=told, local=_local(context)))
+        address = bootstrap(context.listener_table, context.control_listener)
+        _write_state(replace(ready, bootstrap=address, local=_local(context)))
 
     manager = ServiceManager(os.environ)
     with boot_failures():

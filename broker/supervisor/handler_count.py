@@ -90,7 +90,7 @@ class HandlerCount:
         elif self._step is _Step.STOP:
             self._change()
         elif all(child.is_alive and child.ready for child in self._peers()):
-            self._let_go()
+            self._finish()
             _log.info("partitions and groups have moved: %d handlers", self._context.handlers)
 
     def is_leaving(self, child: Child) -> bool:
@@ -134,7 +134,7 @@ class HandlerCount:
                 child.ask_to_stop()
         elif self._clock.monotonic_ns() >= self._until_ns:
             self._retry_ns = self._clock.monotonic_ns() + _RETRY_NS
-            self._let_go()
+            self._finish()
             _log.warning("requests were not completed within %d s: the handlers move later", _HOLD_NS // 1_000_000_000)
 
     def _change(self) -> None:
@@ -160,7 +160,7 @@ class HandlerCount:
             child.restart_due_ns = 0
             self._start(child)
 
-    def _let_go(self) -> None:
+    def _finish(self) -> None:
         self._step = _Step.NONE
         self._set_hold()
 

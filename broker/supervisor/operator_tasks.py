@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.runtime.child_process import Role
 from rotunda.broker.runtime.signals import REOPEN_LOG
-from rotunda.broker.runtime.stack_dumps import ANSWER_MS, what_the_system_knows
+from rotunda.broker.runtime.stack_dumps import RESPONSE_MS, kernel_state
 from rotunda.broker.server_log.log_setup import tag_of
 from rotunda.broker.server_log.rate_limit import UNLIMITED
 
@@ -50,7 +50,7 @@ class OperatorTasks:
 
     def run_once(self) -> None:
         """Run the tasks requested since the last call, and rotate the log file if due."""
-        for signum in self._signals.take_tasks():
+        for signum in self._signals.pending_tasks():
             self._tasks[signum]()
         log_file, now_ms = self._log_file, self._clock.wall_ms()
         if log_file is not None and now_ms >= self._rotate_from_ms and (log_file.is_full() or log_file.is_old(now_ms)):
@@ -71,7 +71,7 @@ class OperatorTasks:
             child.stacks.ask(child.pid)
         own = " | ".join(self._signals.own_stack)
         _log.info("stacks of %s: %s", tag_of(Role.SUPERVISOR.label, os.getpid()), own, extra=UNLIMITED)
-        deadline_ns = self._clock.monotonic_ns() + ANSWER_MS * 1_000_000
+        deadline_ns = self._clock.monotonic_ns() + RESPONSE_MS * 1_000_000
         for child in alive:
             log_stacks(child, max(0, deadline_ns - self._clock.monotonic_ns()) // 1_000_000)
 
@@ -84,7 +84,7 @@ class OperatorTasks:
         except OSError as error:
             _log.warning("SIGUSR1: cannot open %s, the log continues in its old file: %s", self._log_file.path, error)
             return
-        self._tell_children()
+        self._signal_children()
         _log.info("SIGUSR1: reopened the log")
 
     def _rotate(self, log_file: LogFile, now_ms: int) -> None:
@@ -94,10 +94,10 @@ class OperatorTasks:
             self._rotate_from_ms = now_ms + _TRY_AGAIN_MS
             _log.warning("cannot rotate %s, it continues to grow: %s", log_file.path, error)
             return
-        self._tell_children()
+        self._signal_children()
         _log.info("rotated the log file; %d older files are kept", log_file.kept_files)
 
-    def _tell_children(self) -> None:
+    def _signal_children(self) -> None:
         for child in self._children:
             if child.is_alive:
                 child.kill(REOPEN_LOG)
@@ -120,11 +120,11 @@ def report_where(child: Child) -> None:
     log_stacks(child)
 
 
-def log_stacks(child: Child, wait_ms: int = ANSWER_MS) -> None:
+def log_stacks(child: Child, wait_ms: int = RESPONSE_MS) -> None:
     """Log the stacks requested from a child, or the reason why it does not respond."""
     stacks = child.stacks.answer(wait_ms)
     if stacks:
         _log.info("stacks of %s: %s", tag_of(child.role.label, child.pid), stacks, extra=UNLIMITED)
     else:
-        known = what_the_system_knows(child.pid)
+        known = kernel_state(child.pid)
         _log.warning("%s (pid %d) has not written its stacks: %s", child.label, child.pid, known, extra=UNLIMITED)

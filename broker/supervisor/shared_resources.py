@@ -214,9 +214,9 @@ def _handoff_pair() -> tuple[socket.socket, socket.socket]:
     return pair
 
 
-def _semaphore_bell(instance: str, whose: str) -> SemaphoreBell:
+def _semaphore_bell(instance: str, owner: str) -> SemaphoreBell:
     """Return a bell with an unlinked name: processes inherit it, and nothing can be left over."""
-    name = f"/rotunda-{instance}-bell{whose}"
+    name = f"/rotunda-{instance}-bell{owner}"
     try:
         semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600)
     except OSError as failure:

@@ -45,16 +45,16 @@ def bind_status_page(config: BrokerConfig) -> socket.socket | None:
     try:
         return _bind(config.status_host, config.status_port)
     except OSError as failure:
-        what = f"the status page cannot listen on {config.status_host}:{config.status_port}: {_reason(failure)}"
+        message = f"the status page cannot listen on {config.status_host}:{config.status_port}: {_reason(failure)}"
         if asked or "status.host" in config.origins:
             exit_code = _IN_USE_EXIT_CODE if failure.errno == errno.EADDRINUSE else 1
-            raise BootFailed(f"{what}; see status.port and status.page.enable", exit_code) from failure
+            raise BootFailed(f"{message}; see status.port and status.page.enable", exit_code) from failure
     try:
         found = _bind(config.status_host, 0)
     except OSError:
-        _log.warning("%s; starting without a status page", what)
+        _log.warning("%s; starting without a status page", message)
         return None
-    _log.warning("%s; using port %d instead", what, found.getsockname()[1])
+    _log.warning("%s; using port %d instead", message, found.getsockname()[1])
     return found
 
 

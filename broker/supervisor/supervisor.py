@@ -276,30 +276,30 @@ class Supervisor:
             return
         last_words = child.last_words if status > 0 else child.stacks.answer(wait_ms=0)
         words = f": {last_words}" if last_words else ""
-        what = f"{child.label} (pid {pid}) {describe_exit(status)}{words}"
+        message = f"{child.label} (pid {pid}) {describe_exit(status)}{words}"
         exit_code = boot_exit_code(status)
         # A first process that ends by itself before it can serve fails for a reason that its replacement would meet as
         # well. One killed by a signal, or a later generation (the disk may be full just now), is replaced like any
         # other.
         was_ready |= self._handlers.is_joining(child)
         is_unbootable = status > 0 and not was_ready and (child.role is not Role.WEB or exit_code is not None)
-        if is_unbootable and self._processors.cannot_boot(child, what):
+        if is_unbootable and self._processors.cannot_boot(child, message):
             child.has_left = True
             return
-        failure = BootFailed(what, exit_code or 1) if is_unbootable else self._died_too_often(child, what)
+        failure = BootFailed(message, exit_code or 1) if is_unbootable else self._died_too_often(child, message)
         if failure is None and child.restart_due_ns:
             wait_s = (child.restart_due_ns - self._clock.monotonic_ns()) / 1e9
             often = "%s; it dies too often (process.restart.limit), so it is replaced in %.1f s (restart %d)"
-            _log.error(often, what, wait_s, child.restarts)
+            _log.error(often, message, wait_s, child.restarts)
         elif failure is None:
-            _log.error("%s; replacing it (restart %d)", what, child.restarts)
+            _log.error("%s; replacing it (restart %d)", message, child.restarts)
             self._replace(child)
         elif child.role is Role.WEB or (child.role is Role.RECORDER and not is_unbootable):
             _log.error("%s; the broker continues without its %s", failure.reason, _ONLOOKERS[child.role])
         else:
             self._give_up = failure
 
-    def _died_too_often(self, child: Child, what: str) -> BootFailed | None:
+    def _died_too_often(self, child: Child, message: str) -> BootFailed | None:
         """Count a restart, and delay it after many; return the failure if the child is not to be restarted."""
         window_ms, limit = self._config.process_restart_window_ms, self._config.process_restart_limit
         now_ns, served = self._clock.monotonic_ns(), self._context.channel.released()
@@ -312,7 +312,7 @@ class Supervisor:
             child.restart_due_ns = due_ns if due_ns > now_ns else 0
             return None
         often = f"it died {recent} times within {window_ms} ms, above process.restart.limit"
-        return BootFailed(f"{what}; {often}, without a served request")
+        return BootFailed(f"{message}; {often}, without a served request")
 
     def _stop_stage(self, children: list[Child], deadline_ns: int) -> bool:
         clean = True

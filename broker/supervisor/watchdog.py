@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rotunda.broker.runtime.stack_dumps import is_beyond_signals, run_ns_if_runnable, what_the_system_knows
+from rotunda.broker.runtime.stack_dumps import is_beyond_signals, kernel_state, run_ns_if_runnable
 from rotunda.shm.tables.process_slots import SILENT_NS, ProcessSlots
 
 if TYPE_CHECKING:
@@ -84,12 +84,12 @@ class Watchdog:
         if not silence.is_reported:
             silence.is_reported = True
             silent_s = silence.silent_ns // 1_000_000_000
-            _log.warning("%s has been hanging for %d s: %s", named(child), silent_s, what_the_system_knows(child.pid))
+            _log.warning("%s has been hanging for %d s: %s", named(child), silent_s, kernel_state(child.pid))
             self._report(child)
         if self._timeout_ms != NEVER and silence.blamed_ns >= self._timeout_ms * 1_000_000:
             silence.is_killed = True
             hangs = "%s has been hanging for %d s, killing it (process.hang.timeout.ms): %s"
-            known = what_the_system_knows(child.pid)
+            known = kernel_state(child.pid)
             _log.error(hangs, named(child), silence.silent_ns // 1_000_000_000, known)
             child.kill()
 

@@ -100,7 +100,7 @@ class Instance:
         """The push interval."""
         return self.subscription.interval_ms * _NS_PER_MS
 
-    def is_gone(self, now_ns: int) -> bool:
+    def is_inactive(self, now_ns: int) -> bool:
         """Return whether it has sent no request for so long that its client has ended."""
         return now_ns - self.seen_ns > max(LEAST_KEPT_NS, MOST_INTERVALS * self.interval_ns)
 
@@ -158,13 +158,13 @@ class Instances:
         instance.user, instance.connection_id, instance.seen_ns = user, connection_id, now_ns
         return instance
 
-    def forget_gone(self, now_ns: int) -> None:
+    def drop_ended(self, now_ns: int) -> None:
         """Drop the instances whose client has ended or disconnected. Called in each turn; checks now and then."""
         if now_ns - self._checked_ns < CHECK_INTERVAL_NS:
             return
         self._checked_ns = now_ns
         for instance in self:
-            if instance.is_gone(now_ns) or self._has_ended(instance.connection_id):
+            if instance.is_inactive(now_ns) or self._has_ended(instance.connection_id):
                 self._drop(instance.instance_id)
 
     def drop_oldest_values(self, most_series: int) -> None:

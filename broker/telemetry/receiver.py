@@ -91,9 +91,9 @@ class TelemetryReceiver:
         self._count(error)
         return {"error_code": error}
 
-    def forget_gone(self, now_ns: int) -> None:
+    def drop_ended(self, now_ns: int) -> None:
         """Drop the instances of clients that have ended."""
-        self.instances.forget_gone(now_ns)
+        self.instances.drop_ended(now_ns)
 
     def counters(self) -> dict[str, int]:
         """Return the counters since the start, by metric name."""

@@ -44,7 +44,7 @@ class BrokerPool:
         config_file = Path(self._config_file) if self._config_file else None
         return self._noted(RotundaBroker(settings, config=config_file, keep=keep).start())
 
-    def told_so_far(self) -> dict[Broker, tuple[int, int]]:
+    def totals(self) -> dict[Broker, tuple[int, int]]:
         """Return the log length and the number of faults of each started broker."""
         return {each: (len(each.log_text()), len(each.faults)) for each in self._all if not each.is_external}
 

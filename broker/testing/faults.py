@@ -35,7 +35,7 @@ SPARED: Final = ("rotunda-cli", "rotunda-requests-")
 _LONGEST_MS: Final = 2**31 - 1
 
 
-class Whom(NamedTuple):
+class FaultScope(NamedTuple):
     """The requests that a fault applies to: at most `times`, for a topic, a group, or from a client id."""
 
     times: int | None = None
@@ -107,17 +107,17 @@ class Faults:
         self.injected: list[InjectedFault] = []
 
     def inject(
-        self, kind: FaultKind, api: object, whom: Whom, *, error: ErrorCode = ErrorCode.NONE, ms: int = 0
+        self, kind: FaultKind, api: object, scope: FaultScope, *, error: ErrorCode = ErrorCode.NONE, ms: int = 0
     ) -> InjectedFault:
         """Inject a fault and wait until it is in force. Raises UsageError for invalid arguments."""
         key = api_of(api)
-        times, topic, group, client = whom
+        times, topic, group, client = scope
         if times is not None and (not isinstance(times, int) or times < 1):
             raise UsageError(f"times={times!r}: expected how often it strikes, 1 or more, or None for always")
         _check_names(key, topic, group)
         named = ["any request" if key is None else key.text]
         named += [error.name] if error else [f"{ms} ms"] if ms else []
-        named += [f"{name}={value}" for name, value in whom._asdict().items() if value is not None]
+        named += [f"{name}={value}" for name, value in scope._asdict().items() if value is not None]
         with self._lock:
             place = next((place for place in range(MOST_FAULTS) if place not in self._in_force), -1)
             if place < 0:
@@ -140,11 +140,11 @@ class Faults:
     def remove(self, faults: list[InjectedFault] | None = None) -> None:
         """Cancel these faults, or all of them."""
         with self._lock:
-            gone = list(self._in_force.values()) if faults is None else [each for each in faults if each.is_in_force]
-            if not gone:
+            undone = list(self._in_force.values()) if faults is None else [each for each in faults if each.is_in_force]
+            if not undone:
                 return
             is_delayed = False
-            for each in gone:
+            for each in undone:
                 place = each._fault.place
                 is_delayed |= each._fault.kind is FaultKind.DELAY
                 del self._in_force[place], self._faults[place]
@@ -153,7 +153,7 @@ class Faults:
                 self._publish()
             if is_delayed:
                 self._words.end_delays(SystemClock.monotonic_ns())
-            for each in gone:
+            for each in undone:
                 each._count = self.count(each._fault.place) - each._before
 
     def count(self, place: int) -> int:

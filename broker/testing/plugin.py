@@ -151,7 +151,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """Record the start of a test with a broker: its report covers the time since then."""
     begun_us = SystemClock.wall_ms() * 1000
     pool = item.config.stash.get(_POOL, None)
-    before = {} if pool is None else pool.told_so_far()
+    before = {} if pool is None else pool.totals()
     yield
     broker = getattr(item, "funcargs", {}).get("rotunda_broker")
     if broker is not None and not broker.is_external:

@@ -55,10 +55,10 @@ class Request(NamedTuple):
         about = "" if self.topic is None else f" {self.topic}-{self.partition}"
         if self.records is not None:
             about += f" ({self.records} records)"
-        came = self.error or ("no answer" if "disconnect" in (self.injected or "") else "ok")
+        outcome = self.error or ("no answer" if "disconnect" in (self.injected or "") else "ok")
         injected = "" if self.injected is None else f" (injected: {self.injected})"
         sender = f"{self.time:%H:%M:%S.%f} {self.client_id}"
-        return f"{sender}: {self.api} v{self.version}{about}: {came}, {self.total_us} us{injected}"
+        return f"{sender}: {self.api} v{self.version}{about}: {outcome}, {self.total_us} us{injected}"
 
 
 #: Filters of a list: an API's name as Kafka writes it, a client id, a topic. None: any.

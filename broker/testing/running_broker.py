@@ -27,8 +27,8 @@ from rotunda.broker.faults.fault import FaultKind
 from rotunda.broker.native import PURE_PYTHON_VARIABLE
 from rotunda.broker.runtime import run_dir
 from rotunda.broker.testing import cluster
-from rotunda.broker.testing.faults import Faults, InjectedFault, Whom, api_named, error_of, milliseconds_of
-from rotunda.broker.testing.supervisor_end import has_ended, remove_what_a_killed_one_leaves
+from rotunda.broker.testing.faults import Faults, FaultScope, InjectedFault, api_named, error_of, milliseconds_of
+from rotunda.broker.testing.supervisor_end import has_ended, remove_files_of
 from rotunda.shm.control import ControlSegment
 from rotunda.shm.segment import attach, new_instance
 
@@ -142,7 +142,7 @@ class RotundaBroker:
                 os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         if process.returncode < 0:
-            remove_what_a_killed_one_leaves(self._record)
+            remove_files_of(self._record)
         if self._keep is None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -233,7 +233,7 @@ class RotundaBroker:
         processed. ``group``, ``client``: only requests of this group or client id.
         """
         code = error_of(error)
-        return self._faults.inject(FaultKind.FAIL, _named(api), Whom(times, topic, group, client), error=code)
+        return self._faults.inject(FaultKind.FAIL, _named(api), FaultScope(times, topic, group, client), error=code)
 
     def delay(
         self,
@@ -247,7 +247,7 @@ class RotundaBroker:
     ) -> InjectedFault:
         """Process requests at once, and delay each response by this many milliseconds; None: any API."""
         most = milliseconds_of(ms, "ms")
-        return self._faults.inject(FaultKind.DELAY, api, Whom(times, topic, group, client), ms=most)
+        return self._faults.inject(FaultKind.DELAY, api, FaultScope(times, topic, group, client), ms=most)
 
     def disconnect(
         self,
@@ -263,10 +263,10 @@ class RotundaBroker:
 
         ``when``: "before", the request is not processed; "after", it is processed, and its response is lost.
         """
-        kinds = {"before": FaultKind.DISCONNECT, "after": FaultKind.LOSE_ANSWER}
+        kinds = {"before": FaultKind.DISCONNECT, "after": FaultKind.LOSE_RESPONSE}
         if when not in kinds:
             raise UsageError(f'when={when!r}: expected "before" or "after" the request is done')
-        return self._faults.inject(kinds[when], api, Whom(times, topic, group, client))
+        return self._faults.inject(kinds[when], api, FaultScope(times, topic, group, client))
 
     def throttle(
         self, client: str | None = None, ms: float = 1000, *, api: str | None = None, times: int | None = None
@@ -276,14 +276,14 @@ class RotundaBroker:
         As if the client had exceeded a quota; ``client``: its client id, None: every client.
         """
         most = milliseconds_of(ms, "ms")
-        return self._faults.inject(FaultKind.THROTTLE, api, Whom(times, client=client), ms=most)
+        return self._faults.inject(FaultKind.THROTTLE, api, FaultScope(times, client=client), ms=most)
 
     def expire_locks(self, group: str, *, times: int | None = 1) -> InjectedFault:
         """End all locks of a share group's records at its next ShareFetch, or at each of the next ``times``.
 
         The records are delivered again, or given up after the last delivery. Acknowledgements of that request fail.
         """
-        return self._faults.inject(FaultKind.EXPIRE_LOCKS, "ShareFetch", Whom(times, group=group))
+        return self._faults.inject(FaultKind.EXPIRE_LOCKS, "ShareFetch", FaultScope(times, group=group))
 
     @property
     def faults(self) -> list[InjectedFault]:

@@ -37,7 +37,7 @@ def has_ended(process: subprocess.Popen[bytes], most_s: float) -> bool:
         os.close(fd)
 
 
-def remove_what_a_killed_one_leaves(record: RunRecord | None) -> None:
+def remove_files_of(record: RunRecord | None) -> None:
     """Remove a dead supervisor's files, as the next start of a broker does; `record` is None if it never served."""
     if record is not None:
         with suppress(OSError, RotundaError):

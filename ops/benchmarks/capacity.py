@@ -102,9 +102,9 @@ def _send(port: int, profile: Path, speed: int, seconds: float) -> tuple[datetim
     arguments = ["--profile", str(profile), "--speed", str(speed), "--seconds", str(seconds), "--json"]
     done = json.loads(_run(programs.rotunda("bench", "--bootstrap", f"127.0.0.1:{port}", *arguments)))
     (produce,) = done["apis"]
-    if produce["answered"] != produce["profile"] or produce["errors"]:
-        raise MeasurementError(f"not every request of {profile} was answered as it should be: {produce}")
-    return begin, int(produce["answered"])
+    if produce["responses"] != produce["profile"] or produce["errors"]:
+        raise MeasurementError(f"not every request of {profile} was served as recorded: {produce}")
+    return begin, int(produce["responses"])
 
 
 def _reported(log: Path, output: Path, sent: tuple[datetime, int]) -> tuple[Load, Load]:

@@ -71,7 +71,7 @@ class TableWriter:
         if place is None:
             if not self._free:
                 self._merge_rarest()
-            place = self._take_slot(parts)
+            place = self._allocate_slot(parts)
         self._words[place] += n
 
     def replace(self, values: dict[tuple[int, ...], int]) -> None:
@@ -83,7 +83,7 @@ class TableWriter:
         for parts, value in values.items():
             place = self._places.get(parts)
             if place is None:
-                place = self._take_slot(parts)
+                place = self._allocate_slot(parts)
             found[place] = found.get(place, 0) + value
         for place, value in found.items():
             if self._words[place] != value:
@@ -95,7 +95,7 @@ class TableWriter:
         """Return the keys that have slots."""
         return list(self._places)
 
-    def _take_slot(self, parts: tuple[int, ...]) -> int:
+    def _allocate_slot(self, parts: tuple[int, ...]) -> int:
         """Allocate a slot for a key and return its position, or that of OTHER when there is none."""
         if not self._free:
             self._words[self._other - 1] = _OTHER_KEY
@@ -146,8 +146,8 @@ class TextWriter:
         self._words = words
         self._first = first
         self._indexes = {text: index for index, text in read_texts(words, first)}
-        taken = set(self._indexes.values())
-        self._free = [index for index in range(OTHER_TEXT - 1, 0, -1) if index not in taken]
+        in_use = set(self._indexes.values())
+        self._free = [index for index in range(OTHER_TEXT - 1, 0, -1) if index not in in_use]
 
     @property
     def has_room(self) -> bool:

@@ -15,14 +15,14 @@ BLOCK_BYTES = 4096
 class ArenaAllocator:
     """First-fit allocator over `size` bytes (rounded down to whole blocks)."""
 
-    __slots__ = ("_lengths", "_starts", "_taken", "free_bytes", "size")
+    __slots__ = ("_lengths", "_starts", "_used", "free_bytes", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size // BLOCK_BYTES * BLOCK_BYTES
         self.free_bytes = self.size
         self._starts = [0] if self.size else []  # free extents by address, never adjacent
         self._lengths = [self.size] if self.size else []
-        self._taken: dict[int, int] = {}
+        self._used: dict[int, int] = {}
 
     def allocate(self, n_bytes: int) -> int:
         """Return the offset of a block of at least `n_bytes`, or -1 when no free extent is large enough."""
@@ -30,11 +30,11 @@ class ArenaAllocator:
         for index, length in enumerate(self._lengths):
             if length >= needed:
                 start = self._starts[index]
-                self._take(index, needed)
+                self._allocate(index, needed)
                 return start
         return -1
 
-    def _take(self, index: int, needed: int) -> None:
+    def _allocate(self, index: int, needed: int) -> None:
         """Allocate the first `needed` bytes of a free extent."""
         start, length = self._starts[index], self._lengths[index]
         if length > needed:
@@ -42,12 +42,12 @@ class ArenaAllocator:
             self._lengths[index] = length - needed
         else:
             del self._starts[index], self._lengths[index]
-        self._taken[start] = needed
+        self._used[start] = needed
         self.free_bytes -= needed
 
     def free(self, offset: int) -> None:
         """Free the block that starts at `offset`; ValueError when no allocated block starts there."""
-        length = self._taken.pop(offset, 0)
+        length = self._used.pop(offset, 0)
         if not length:
             raise ValueError(f"arena block at {offset}: not taken")
         self.free_bytes += length

@@ -83,16 +83,16 @@ class RingProducer:
         """Load the head again, and wrap around if the frame does not fit before the end of the data."""
         if not 0 <= n_bytes <= self.max_payload:
             raise ValueError(f"a frame of {n_bytes} bytes; this ring takes 0 to {self.max_payload}")
-        index, taken = self._index, (n_bytes + _HEADER_BYTES + 7) & -8
-        padding = self.capacity - index if index + taken > self.capacity else 0
-        if self.position + padding + taken > self._look():
+        index, frame_bytes = self._index, (n_bytes + _HEADER_BYTES + 7) & -8
+        padding = self.capacity - index if index + frame_bytes > self.capacity else 0
+        if self.position + padding + frame_bytes > self._look():
             return -1
         if padding:
             self._words[_DATA_WORD + (index >> 3)] = -padding
             self._lap += self.capacity
             index = 0
         self._words[_DATA_WORD + (index >> 3)] = n_bytes + _HEADER_BYTES
-        self._index = index + taken
+        self._index = index + frame_bytes
         if self._index == self.capacity:
             self._lap += self.capacity
             self._index = 0
@@ -152,16 +152,16 @@ class RingConsumer:
         while cursor < tail and limit:
             length = words[_DATA_WORD + (index >> 3)]
             if length >= 8:
-                taken = (length + 7) & -8
-                cursor += taken
+                frame_bytes = (length + 7) & -8
+                cursor += frame_bytes
                 frames.append((payload + index, length - 8, cursor))
                 limit -= 1
             else:
-                taken = -length
-                cursor += taken
-                if taken & 7 or index + taken != capacity or not taken:
+                frame_bytes = -length
+                cursor += frame_bytes
+                if frame_bytes & 7 or index + frame_bytes != capacity or not frame_bytes:
                     break
-            index += taken
+            index += frame_bytes
             if index >= capacity:
                 if index > capacity:
                     break

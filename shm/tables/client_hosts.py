@@ -59,25 +59,25 @@ def place(processor: int) -> tuple[int, int]:
 class ClientHostWriter:
     """One processor's rows. It may replace a writer that died at any point: connections do not outlive processors."""
 
-    __slots__ = ("_taken", "_view", "_words")
+    __slots__ = ("_used", "_view", "_words")
 
     def __init__(self, view: memoryview, processor: int) -> None:
         size_bytes = bytes_needed(1)
         start = processor * size_bytes
         self._view = view[start : start + size_bytes]
         self._words = words_of(view, start, size_bytes)
-        self._taken = bytearray(ROWS)
+        self._used = bytearray(ROWS)
 
-    def is_taken(self, connection_id: int) -> bool:
+    def is_used(self, connection_id: int) -> bool:
         """Return whether a new connection's row is in use by an open one."""
-        return bool(self._taken[connection_id % ROWS])
+        return bool(self._used[connection_id % ROWS])
 
     def put(self, connection_id: int, host: str) -> None:
         """Store a connection's address, unless its row is in use."""
         row = connection_id % ROWS
-        if self._taken[row]:
+        if self._used[row]:
             return
-        self._taken[row] = 1
+        self._used[row] = 1
         at = row * CLIENT_HOST.size + _ADDRESS
         # SYNC: an invalid id, the address, then the id; pairs with the loads in ClientHosts.of.
         self._words[row * _WORDS] = _NOBODY
@@ -99,7 +99,7 @@ class ClientHostWriter:
         """Publish that a connection has ended, and free its row, which is unchanged until its next use."""
         row = connection_id % ROWS
         if self._words[row * _WORDS] == connection_id:
-            self._taken[row] = 0
+            self._used[row] = 0
             self._words[row * _WORDS + _ENDED] = connection_id
 
 

@@ -69,7 +69,7 @@ class MovedRowsReader:
         """Return the rows added since the last call; None: any row may have moved. HOT."""
         words = self._words
         rows: list[int] = []
-        is_left_behind = False
+        is_outdated = False
         for at, place in self._places.items():
             # SYNC: the count, the rows, the count again; pairs with the stores in MovedRows.note.
             noted = words[at]
@@ -80,5 +80,5 @@ class MovedRowsReader:
                 rows += [words[first + number % CAPACITY] for number in range(place, noted)]
             self._places[at] = noted
             # The place of the oldest row may already contain the next one, before it is counted.
-            is_left_behind |= words[at] - place >= CAPACITY
-        return None if is_left_behind else rows
+            is_outdated |= words[at] - place >= CAPACITY
+        return None if is_outdated else rows

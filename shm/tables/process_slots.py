@@ -119,7 +119,7 @@ class ProcessSlots:
         """Return the last confirmation of the process, or of its predecessor."""
         return self._load(role, index, _CONFIRMED)
 
-    def processor_has_gone(self, processor: int) -> bool:
+    def processor_has_ended(self, processor: int) -> bool:
         """Return whether a processor has ended for good."""
         return self.state(PROCESSOR, processor) == STOPPED
 

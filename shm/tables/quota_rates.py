@@ -81,7 +81,7 @@ def tokens(words: memoryview, slot: int, windows: Windows, limit: float, now_ms:
     return min(most, words[at + USED] / TOKEN + limit * (now_ms - words[at + LAST]) / 1000)
 
 
-def take_tokens(words: memoryview, slot: int, left: float, now_ms: int) -> None:
+def store_tokens(words: memoryview, slot: int, left: float, now_ms: int) -> None:
     """Store the tokens of a bucket."""
     at = slot + FIRST_SAMPLE
     # SYNC: the time first: if this process is killed in between, some tokens are missing and none are added twice.

@@ -177,20 +177,20 @@ class QuotaTableWriter:
         self._own = table._read_places()
         # A killed predecessor may have reassigned a slot without raising the count.
         self.words[_CHANGES] += 1
-        taken = set(self._own.values())
+        used = set(self._own.values())
         places = range(_FIRST_SLOT, _FIRST_SLOT + SLOTS * table._stride, table._stride)
-        self._free = [at for at in reversed(places) if at not in taken]
+        self._free = [at for at in reversed(places) if at not in used]
 
-    def take(self, entity: int, quota: int, whom: tuple[str, str], limit: int, now_ms: int) -> int:
+    def take(self, entity: int, quota: int, scope: tuple[str, str], limit: int, now_ms: int) -> int:
         """Return the start of an entity's slot, which may replace that of the idlest entity.
 
-        ``whom`` are user and client id; ``limit`` is in thousandths per second.
+        ``scope`` are user and client id; ``limit`` is in thousandths per second.
         """
         at = self._own.get(entity, -1)
         if at < 0:
             at = self._free.pop() if self._free else self._idlest()
             self._own[entity] = at
-            self._begin(at, quota, whom)
+            self._begin(at, quota, scope)
             # SYNC: all else before the hash, and that before the changes; pairs with the loads in QuotaTable.place.
             self.words[at] = entity
             self.words[_CHANGES] += 1
@@ -215,12 +215,12 @@ class QuotaTableWriter:
         del self._own[entity]
         return at
 
-    def _begin(self, at: int, quota: int, whom: tuple[str, str]) -> None:
+    def _begin(self, at: int, quota: int, scope: tuple[str, str]) -> None:
         words = self.words
         words[at] = 0
         for word in range(at + 1, at + FIRST_SAMPLE + self.table.samples_words):
             words[word] = 0
-        name = _SEPARATOR.join(text.encode(errors="replace") for text in whom)[:_NAME_ROOM]
+        name = _SEPARATOR.join(text.encode(errors="replace") for text in scope)[:_NAME_ROOM]
         self._view[at * 8 + _NAME : at * 8 + _NAME + len(name)] = name
         words[at + _NAME_BYTES] = len(name)
         words[at + _QUOTA] = quota

@@ -72,9 +72,9 @@ def test_each_kind_of_request(broker: BrokerProcess) -> None:
         topic_id = topics.describe(client, "kinds-t").topic_id
     tallies = run(broker.port, events, ranges, BenchTopic("kinds-t", UUID(topic_id).bytes, 2))
     of = tallies.by_api
-    assert (of[PRODUCE].sent, of[PRODUCE].answered, of[PRODUCE].left_out, of[PRODUCE].errors) == (5, 4, 1, 0)
-    assert (of[FETCH].sent, of[FETCH].answered, of[FETCH].errors) == (3, 3, 0)
-    assert (of[JOIN_GROUP].sent, of[JOIN_GROUP].left_out, of[METADATA].answered) == (0, 1, 1)
+    assert (of[PRODUCE].sent, of[PRODUCE].received, of[PRODUCE].left_out, of[PRODUCE].errors) == (5, 4, 1, 0)
+    assert (of[FETCH].sent, of[FETCH].received, of[FETCH].errors) == (3, 3, 0)
+    assert (of[JOIN_GROUP].sent, of[JOIN_GROUP].left_out, of[METADATA].received) == (0, 1, 1)
     # Each Fetch continues at the end of the one before: no record is read twice.
     assert of[FETCH].received_bytes < 5 * 1000 + 1000
     assert (tallies.connections, tallies.lost_connections) == (2, 0)
@@ -93,7 +93,7 @@ def test_a_broker_that_goes_away_loses_connections_and_nobody_waits() -> None:
 
     tallies = asyncio.run(against_one_that_closes())
     assert tallies.lost_connections == 2
-    assert tallies.total("answered") == 0
+    assert tallies.total("received") == 0
 
 
 def test_what_the_command_complains_of(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_what_the_command_complains_of(broker: BrokerProcess, tmp_path: Path) ->
     done = broker.command(*words)
     assert done.returncode == 0
     assert "PRODUCE" in done.stdout
-    assert "1 answered" in done.stdout
+    assert "1 responses" in done.stdout
 
 
 def test_quantiles_and_rows() -> None:

@@ -59,7 +59,7 @@ class Simulation:
         self.check()
 
     def alive(self) -> list[ConsumerMember]:
-        return [member for member in self.members if not member.is_gone]
+        return [member for member in self.members if not member.is_inactive]
 
     def idle(self) -> list[ConsumerMember]:
         return [member for member in self.alive() if member.request is None]
@@ -105,7 +105,7 @@ class Simulation:
         if responded:
             each = self.random.choice(responded)
             self.waiting.remove(each)
-            if not each[0].is_gone:
+            if not each[0].is_inactive:
                 each[0].take(each[1][0])
 
     def reconcile(self) -> None:
@@ -116,14 +116,14 @@ class Simulation:
         if self.idle():
             member = self.random.choice(self.idle())
             if member.epoch > 0:
-                member.is_gone = True
+                member.is_inactive = True
                 epoch = -1 if member.instance_id is None or self.random.random() < 0.5 else -2
                 request = {"member_id": member.member_id, "member_epoch": epoch, "instance_id": member.instance_id}
                 self._deliver(member, request)
 
     def come_back(self) -> None:
         """Start a static member again with another member id."""
-        ended = [member for member in self.members if member.is_gone and member.instance_id is not None]
+        ended = [member for member in self.members if member.is_inactive and member.instance_id is not None]
         received = {member.instance_id for member in self.alive()}
         free = [member for member in ended if member.instance_id not in received]
         if free and len(self.alive()) < 5:
@@ -132,7 +132,7 @@ class Simulation:
 
     def crash(self) -> None:
         if self.alive() and self.random.random() < 0.3:
-            self.random.choice(self.alive()).is_gone = True
+            self.random.choice(self.alive()).is_inactive = True
 
     def die(self) -> None:
         """Kill the coordinator before or after the commit, with or without sent responses; then resend its requests."""
@@ -179,7 +179,7 @@ class Simulation:
         for _ in range(90):
             self.run_once()
             for member, responses in self.waiting:
-                if responses and not member.is_gone:
+                if responses and not member.is_inactive:
                     member.take(responses[0])
             self.waiting = [(member, responses) for member, responses in self.waiting if not responses]
             for member in self.idle():

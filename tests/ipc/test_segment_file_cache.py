@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.ipc import segment_file_cache
-from rotunda.broker.ipc.segment_file_cache import DELETED_SUFFIX, ONE_ANSWER, OpenFile, SegmentFiles
+from rotunda.broker.ipc.segment_file_cache import DELETED_SUFFIX, ONE_RESPONSE, OpenFile, SegmentFiles
 
 
 def make(path: Path, content: bytes = b"content") -> int:
@@ -52,11 +52,11 @@ def test_a_file_for_one_response_is_unlinked_when_it_is_opened(tmp_path: Path) -
     path = tmp_path / "answer"
     make(path, b"large")
     files = SegmentFiles()
-    file = files.open(str(path), ONE_ANSWER)
+    file = files.open(str(path), ONE_RESPONSE)
     assert not path.exists()
     assert content_of(file) == b"large"
     make(path, b"next")
-    assert content_of(files.open(str(path), ONE_ANSWER)) == b"next"
+    assert content_of(files.open(str(path), ONE_RESPONSE)) == b"next"
 
 
 def test_only_what_was_made_for_one_response_is_discarded(tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_only_what_was_made_for_one_response_is_discarded(tmp_path: Path) -> Non
     inode = make(path)
     SegmentFiles.discard(str(path), inode)
     assert path.exists()
-    SegmentFiles.discard(str(path), ONE_ANSWER)
+    SegmentFiles.discard(str(path), ONE_RESPONSE)
     assert not path.exists()
-    SegmentFiles.discard(str(path), ONE_ANSWER)
+    SegmentFiles.discard(str(path), ONE_RESPONSE)
 
 
 def test_a_file_that_falls_out_stays_open_while_something_refers_to_it(

@@ -147,7 +147,8 @@ class Side:
 
     def state(self) -> object:
         channel = self.channel
-        counts = self.reader.counts.requests, self.reader.counts.bytes, self.finished.count, self.responses.bytes_taken
+        received = self.reader.counts
+        counts = received.requests, received.bytes, self.finished.count, self.responses.bytes_received
         return (
             channel.next_sequence, channel.next_response, int(channel.muted), channel.inbox, channel.kept_bytes,
             channel.read_bytes, channel.repeatable, channel.completions, sorted(channel.held), channel.closing, counts,

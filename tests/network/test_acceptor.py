@@ -18,7 +18,7 @@ BATCH = 16
 @pytest.fixture
 def bench() -> Iterator[AcceptorBench]:
     made = AcceptorBench()
-    made.acceptor.start(made.wake, take_stock=False)
+    made.acceptor.start(made.wake, wait_for_census=False)
     yield made
     made.close()
 
@@ -215,7 +215,7 @@ def test_a_replaced_acceptor_learns_what_is_open(bench: AcceptorBench) -> None:
     bench.receivers[1].report_closed(closed.serial)
     successor = AcceptorBench(generation=2, pairs=bench.pairs)
     successor.receivers = bench.receivers
-    successor.acceptor.start(successor.wake, take_stock=True)
+    successor.acceptor.start(successor.wake, wait_for_census=True)
     successor.connect()
     bench.take(0)
     bench.take(1)
@@ -231,7 +231,7 @@ def test_a_replaced_acceptor_learns_what_is_open(bench: AcceptorBench) -> None:
 def test_a_replaced_acceptor_waits_a_second_for_a_processor_that_is_silent(bench: AcceptorBench) -> None:
     bench.connect()
     successor = AcceptorBench(generation=2, pairs=bench.pairs)
-    successor.acceptor.start(successor.wake, take_stock=True)
+    successor.acceptor.start(successor.wake, wait_for_census=True)
     successor.connect()
     successor.clock.advance_ms(999)
     successor.acceptor.step()
@@ -246,7 +246,7 @@ def test_a28_a_processor_that_goes_gets_nothing_more_and_is_uncounted_when_it_ha
     count, ended, confirmed = [2], set[int](), list[int]()
     successor = AcceptorBench(generation=2, pairs=bench.pairs)
     in_use = ProcessorsInUse(lambda: count[0], ended.__contains__, confirmed.append)
-    successor.acceptor.start(successor.wake, take_stock=False, in_use=in_use)
+    successor.acceptor.start(successor.wake, wait_for_census=False, in_use=in_use)
     successor.connect(count=6)
     run_until(successor, lambda: successor.acceptor.quotas.total == 6)
     assert (len(successor.take(0)), len(successor.take(1, limit=1))) == (3, 1)

@@ -420,12 +420,12 @@ def test_a_fetch_whose_records_have_gone_is_asked_again_and_its_connection_stays
     client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH))
     requests = bench.requests(2)
     gone = [FileRange(0, bytes(bench.directory / "gone"), 4711, 0, 7)]
-    received = bench.responses.responses_taken
+    received = bench.responses.responses_received
     first, second = reversed(requests) if early else requests
     bench.targets[0].answer_ranges(first, b"head", gone)
     (again,) = bench.requests(1)
     assert (again.connection_id, again.sequence) == (first.connection_id, first.sequence)
-    assert bench.responses.responses_taken == received
+    assert bench.responses.responses_received == received
     bench.targets[0].answer(again, b"error of its partition")
     bench.targets[0].answer(second, b"other")
     responses = {first.sequence: b"error of its partition", second.sequence: b"other"}

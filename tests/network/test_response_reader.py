@@ -177,7 +177,7 @@ def test_ranges_of_files_stand_between_inline_bytes(reading: Reading, tmp_path: 
     ]
     reading.bench.targets[0].answer_ranges(reading.request(0), b"head.tail", ranges)
     assert reading.read() == b"head23456abc.9tail"
-    assert reading.bench.responses.bytes_taken == 18
+    assert reading.bench.responses.bytes_received == 18
 
 
 def test_an_early_response_keeps_its_file_although_the_segment_goes(reading: Reading, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_the_versions_that_a_client_makes_up_are_bounded(bench: RecorderBench):
 
 def test_topics_that_are_gone_are_forgotten(bench: RecorderBench, monkeypatch: pytest.MonkeyPatch):
     """The number of a deleted topic is reused later, when no row has it any more."""
-    monkeypatch.setattr(names, "MOST_GONE_SUBJECTS", 50)
+    monkeypatch.setattr(names, "MOST_ENDED_SUBJECTS", 50)
     for number in range(500):
         bench.topics.clear()
         bench.topics[f"topic-{number}"] = number % 7
@@ -132,7 +132,7 @@ def test_what_is_kept_for_those_who_watch_does_not_stop_the_taking(
 ):
     """However small the cache."""
     monkeypatch.setattr(names, "MOST_NAMES_BYTES", 1)
-    monkeypatch.setattr(names, "MOST_GONE_SUBJECTS", 0)
+    monkeypatch.setattr(names, "MOST_ENDED_SUBJECTS", 0)
     push_strangers(bench, 0, 2000)
     bench.recorder.finish()
     assert len(bench.read("requests")) == 2000

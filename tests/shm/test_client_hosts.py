@@ -63,13 +63,13 @@ def test_a_row_outlives_its_connection_until_another_gets_it(view: memoryview) -
     writer = ClientHostWriter(view, 0)
     first, second = connection(0, 7), connection(0, 7 + ROWS)
     writer.put(first, "10.0.0.1")
-    assert writer.is_taken(second)
+    assert writer.is_used(second)
     writer.put(second, "10.0.0.2")
     assert (hosts.of(first), hosts.of(second)) == ("/10.0.0.1", UNKNOWN)
     writer.end(second)
-    assert writer.is_taken(second)
+    assert writer.is_used(second)
     writer.end(first)
-    assert not writer.is_taken(second)
+    assert not writer.is_used(second)
     assert ClientHosts(view, PROCESSORS).of(first) == "/10.0.0.1"
     writer.put(second, "10.0.0.2")
     assert ClientHosts(view, PROCESSORS).of(first) == UNKNOWN
@@ -97,7 +97,7 @@ def test_the_software_of_a_connection_is_found_until_another_has_its_row(view: m
 def test_a_successor_has_all_rows(view: memoryview) -> None:
     ClientHostWriter(view, 1).put(connection(1, 3), "10.0.0.1")
     successor = ClientHostWriter(view, 1)
-    assert not successor.is_taken(connection(1, 3, generation=2))
+    assert not successor.is_used(connection(1, 3, generation=2))
     successor.put(connection(1, 3, generation=2), "10.0.0.2")
     hosts = ClientHosts(view, PROCESSORS)
     assert (hosts.of(connection(1, 3)), hosts.of(connection(1, 3, generation=2))) == (UNKNOWN, "/10.0.0.2")

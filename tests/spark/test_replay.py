@@ -178,7 +178,7 @@ def test_the_bench_repeats_the_load_of_real_clients(spark: SparkSession, tmp_pat
     assert sent["FETCH"][1] == pytest.approx(wanted["FETCH"][1], rel=0.25)
     (summary,) = summaries
     of = {each["API"]: each for each in summary["apis"]}
-    assert all(each["answered"] == each["sent"] == each["profile"] for name, each in of.items() if name in sent)
+    assert all(each["responses"] == each["sent"] == each["profile"] for name, each in of.items() if name in sent)
     assert sum(each["errors"] for each in summary["apis"]) == 0
     assert of["CREATE_TOPICS"]["left out"] == 1
     assert {row["topic"] for row in log} <= {None, f"bench-{TOPIC}"}

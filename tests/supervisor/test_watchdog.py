@@ -62,7 +62,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     told = SimpleNamespace(is_beyond_signals=False, run_ns=None)
     monkeypatch.setattr(watchdog, "run_ns_if_runnable", lambda _: told.run_ns)
     monkeypatch.setattr(watchdog, "is_beyond_signals", lambda _: told.is_beyond_signals)
-    monkeypatch.setattr(watchdog, "what_the_system_knows", lambda _: "it is asleep")
+    monkeypatch.setattr(watchdog, "kernel_state", lambda _: "it is asleep")
     return told
 
 

@@ -105,7 +105,7 @@ def accepting(limits: ConnectionLimits) -> Iterator[AcceptorBench]:
     """Yield an acceptor with limits."""
     made = AcceptorBench(limits=limits)
     try:
-        made.acceptor.start(made.wake, take_stock=False)
+        made.acceptor.start(made.wake, wait_for_census=False)
         yield made
     finally:
         made.close()

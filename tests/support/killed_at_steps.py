@@ -44,9 +44,9 @@ OWN = {
         (Controller, "alter_configs"),
         (ActiveController, "announce"),
     ),
-    "acceptor": ((ProcessorsInUse, "take"), (OpenListeners, "obey"), (OpenListeners, "_close")),
+    "acceptor": ((ProcessorsInUse, "confirmed"), (OpenListeners, "obey"), (OpenListeners, "_close")),
     "processor": (
-        (Targets, "_take"),
+        (Targets, "_adopt"),
         (Processor, "move"),
         (Processor, "end_connections"),
         (processor_process, "_has_left"),

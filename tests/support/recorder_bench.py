@@ -18,7 +18,7 @@ from rotunda.broker.network.accounting.client_registry import ClientRegistry
 from rotunda.broker.network.accounting.request_log_sender import RequestLogSender
 from rotunda.broker.request_log.part_files import dataset_path, finished
 from rotunda.broker.request_log.recorder import Recorder
-from rotunda.shm.recorder_layout import NOT_TOLD, REQUEST_ROW
+from rotunda.shm.recorder_layout import NOT_REPORTED, REQUEST_ROW
 from rotunda.shm.rings.bell import SemaphoreBell
 from rotunda.shm.rings.recorder_rings import RecorderFeed, RecorderRings, pack_text
 from tests.support.fakes import FakeClock
@@ -72,7 +72,7 @@ class RecorderBench:
     def take(self, count: int) -> None:
         """Record responses whose rows are still in the processor's memory."""
         self.taken += count
-        self.sender.note_taken(self.taken)
+        self.sender.note_received(self.taken)
 
     def run_once(self, after_ms: int = 0) -> None:
         """Advance the clock and turn the recorder."""
@@ -99,7 +99,7 @@ def rows_of(
         rows[name] = clock.monotonic_ns() - ends[-1] + end
     rows["correlation_id"] = np.arange(count)
     defaults = {
-        "client": CLIENT, "partition_row": -1, "min_bytes": -1, "acks": NOT_TOLD, "isolation_level": NOT_TOLD,
+        "client": CLIENT, "partition_row": -1, "min_bytes": -1, "acks": NOT_REPORTED, "isolation_level": NOT_REPORTED,
         "record_count": -1, "record_bytes": -1, "codec": -1, "max_wait_ms": -1, **fields,
     }  # fmt: skip
     for name, value in defaults.items():

@@ -176,10 +176,10 @@ def test_t13_instances_end_with_their_connection_or_by_silence(monkeypatch: pyte
     assert bench.receiver.gauges()["client_instances"] == 2
     bench.wait(5000)
     bench.ended.add(5)
-    bench.receiver.forget_gone(bench.clock.monotonic_ns())
+    bench.receiver.drop_ended(bench.clock.monotonic_ns())
     assert [each.instance_id for each in bench.receiver.instances] == [OTHER]
     bench.wait(60_001)
-    bench.receiver.forget_gone(bench.clock.monotonic_ns())
+    bench.receiver.drop_ended(bench.clock.monotonic_ns())
     assert bench.receiver.gauges() == {"client_instances": 0, "client_metrics_series": 0}
     monkeypatch.setattr("rotunda.broker.telemetry.instances.MOST_INSTANCES", 3)
     assert MOST_INSTANCES == 16_384

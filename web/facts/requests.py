@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from rotunda.shm.recorder_layout import NOT_TOLD, REQUEST_ROW
+from rotunda.shm.recorder_layout import NOT_REPORTED, REQUEST_ROW
 
 if TYPE_CHECKING:
     from rotunda.broker.metrics.broker_reading import Names
@@ -59,7 +59,7 @@ def _row(row: dict[str, int], recent: Recent, names: Names) -> dict[str, Any]:
         "request_bytes": row["request_bytes"],
         "response_bytes": row["response_bytes"],
         "error": names.errors.get(row["error_code"], str(row["error_code"])) if row["error_code"] else None,
-        "acks": row["acks"] if row["acks"] != NOT_TOLD else None,
+        "acks": row["acks"] if row["acks"] != NOT_REPORTED else None,
         "handler": row["handler"],
         "weight": row["weight"],
         #: queue, local, remote, response queue, send

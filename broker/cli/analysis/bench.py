@@ -51,13 +51,13 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         address = client.endpoint
     maker = RequestMaker(made, parsed.topic_prefix, parsed.speed, clock)
     tallies = Tallies(events)
-    took_s = asyncio.run(Load(address, maker, ranges, clock, parsed.speed).run(events, tallies))
+    duration_s = asyncio.run(Load(address, maker, ranges, clock, parsed.speed).run(events, tallies))
     profile_s = max(event.atUs for event in events) / _US
-    summary = _summary(tallies, profile_s, took_s)
+    summary = _summary(tallies, profile_s, duration_s)
     if parsed.json:
         print(json.dumps(summary, indent=1))
     else:
-        _print(summary, tallies, profile_s, took_s)
+        _print(summary, tallies, profile_s, duration_s)
     return 1 if tallies.lost_connections else 0
 
 
@@ -77,27 +77,27 @@ def _topic(client: BlockingClient, prefix: str, name: str, partitions: int) -> B
     )
 
 
-def _summary(tallies: Tallies, profile_s: float, took_s: float) -> dict[str, Any]:
+def _summary(tallies: Tallies, profile_s: float, duration_s: float) -> dict[str, Any]:
     return {
         "profile_seconds": profile_s,
-        "took_seconds": took_s,
+        "took_seconds": duration_s,
         "connections": tallies.connections,
         "lost_connections": tallies.lost_connections,
         "late_p50_ms": quantile_ms(tallies.late_us, 0.5),
         "late_p99_ms": quantile_ms(tallies.late_us, 0.99),
         "apis": [
-            dict(zip(HEADERS, tally.row(profile_s or 1.0, took_s), strict=True)) for tally in tallies.ordered()
+            dict(zip(HEADERS, tally.row(profile_s or 1.0, duration_s), strict=True)) for tally in tallies.ordered()
         ],
     }  # fmt: skip
 
 
-def _print(summary: dict[str, Any], tallies: Tallies, profile_s: float, took_s: float) -> None:
-    for line in aligned(HEADERS, [tally.row(profile_s or 1.0, took_s) for tally in tallies.ordered()]):
+def _print(summary: dict[str, Any], tallies: Tallies, profile_s: float, duration_s: float) -> None:
+    for line in aligned(HEADERS, [tally.row(profile_s or 1.0, duration_s) for tally in tallies.ordered()]):
         print(line)
     late = summary["late_p99_ms"]
     print(
         f"\n{tallies.total('in_profile')} requests in {profile_s:.1f} s of the profile; "
-        f"{tallies.total('answered')} answered in {took_s:.1f} s over {tallies.connections} connections, "
+        f"{tallies.total('received')} responses in {duration_s:.1f} s over {tallies.connections} connections, "
         f"{tallies.total('errors')} with an error, {tallies.total('left_out')} left out"
     )
     if late is not None:

@@ -8,21 +8,21 @@ METADATA = Area(
     title="Topics and settings",
     limits=(
         Limit(
-            what="Partitions of all topics",
+            name="Partitions of all topics",
             bounds=("max.partitions",),
             metrics=("rotunda_topic_partitions",),
             beyond="INVALID_PARTITIONS",
             end="their topic is deleted",
         ),
         Limit(
-            what="Settings of groups, client metrics subscriptions, quotas, users and ACLs",
+            name="Settings of groups, client metrics subscriptions, quotas, users and ACLs",
             bounds=("rotunda.broker.metadata.storage.entity_store:MOST_BYTES",),
             metrics=("rotunda_handler_settings_bytes",),
             beyond="POLICY_VIOLATION",
             end="they are deleted",
         ),
         Limit(
-            what="Users and client ids, by quota, with recorded use in a process; client ids with cached quotas, and "
+            name="Users and client ids, by quota, with recorded use in a process; client ids with cached quotas, and "
             "bytes of one",
             bounds=(
                 "rotunda.shm.tables.quota_tables:SLOTS",
@@ -34,14 +34,14 @@ METADATA = Area(
             end="replaced by another",
         ),
         Limit(
-            what="Users and client ids, by quota, that the status page and /metrics list one by one",
+            name="Users and client ids, by quota, that the status page and /metrics list one by one",
             bounds=("rotunda.broker.metrics.quota_use:MOST_LISTED",),
             metrics=("rotunda_client_quotas_left_out",),
             beyond="counted and left out; throttled ones and those nearest to their limit are listed",
             end="an hour without use, or the quota is deleted",
         ),
         Limit(
-            what="Characters of a setting; settings of one resource, or quotas of an entity, that one request changes",
+            name="Characters of a setting; settings of one resource, or quotas of an entity, that one request changes",
             bounds=(
                 "rotunda.broker.metadata.configs.alter_configs:MOST_CHARACTERS",
                 "rotunda.broker.apis.cluster.controller_access:MOST_CHANGES",
@@ -51,7 +51,7 @@ METADATA = Area(
             end="it is deleted, or its topic is",
         ),
         Limit(
-            what="Responses of the controller for repeated requests",
+            name="Responses of the controller for repeated requests",
             bounds=("rotunda.broker.metadata.storage.request_dedup:MOST_REQUESTS",),
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the oldest are dropped",

@@ -44,7 +44,7 @@ def describe_markdown() -> str:
         for limit in area.limits:
             bounds = "; ".join(_bound_text(bound) for bound in limit.bounds)
             metrics = ", ".join(f"`{name.removeprefix('rotunda_')}`" for name in limit.metrics)
-            parts.append(f"| {limit.what} | {bounds} | {metrics} | {limit.beyond} | {limit.end} |")
+            parts.append(f"| {limit.name} | {bounds} | {metrics} | {limit.beyond} | {limit.end} |")
         parts.append("")
     return "\n".join(parts)
 

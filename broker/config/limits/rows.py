@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Limit:
     """One row. ``bounds`` are settings by name, or constants as ``module:NAME``; ``metrics`` are names in /metrics."""
 
-    what: str
+    name: str
     bounds: tuple[str, ...]
     metrics: tuple[str, ...]
     beyond: str

@@ -144,5 +144,5 @@ _BOUNDED = {
 def bounded_settings() -> Iterable[tuple[str, str, str]]:
     """Yield the names of each group setting of the broker with bounds: its own, the least and the greatest value."""
     for kind, settings in _BOUNDED.items():
-        for what in settings:
-            yield f"group.{kind}.{what}", f"group.{kind}.min.{what}", f"group.{kind}.max.{what}"
+        for name in settings:
+            yield f"group.{kind}.{name}", f"group.{kind}.min.{name}", f"group.{kind}.max.{name}"

@@ -104,20 +104,20 @@ class Acceptor:
         """Apply new limits. Open connections stay, except those above the broker's maximum (`A17`, `A26`)."""
         self._admission.limits = limits
 
-    def start(self, wake_fd: int, take_stock: bool, in_use: ProcessorsInUse | None = None) -> None:
-        """Start polling; with `take_stock` accept only after processors have reported a predecessor's connections.
+    def start(self, wake_fd: int, wait_for_census: bool, in_use: ProcessorsInUse | None = None) -> None:
+        """Start polling; with `wait_for_census` accept only after processors have reported a predecessor's connections.
 
         Without ``in_use`` all processors receive connections at all times.
         """
         self._in_use = in_use or self._in_use
-        self._processors = self._in_use.take()
+        self._processors = self._in_use.confirmed()
         self._epoll.register(wake_fd, select.EPOLLIN)
         for fd in self._link_of:
             self._epoll.register(fd, select.EPOLLIN)
-        if take_stock:
+        if wait_for_census:
             self._stock_until_ns = self._clock.monotonic_ns() + _RECONCILIATION_PATIENCE_NS
             for number, link in enumerate(self._links):
-                if not self._in_use.has_gone(number):
+                if not self._in_use.has_ended(number):
                     self._ask(link, set())
         else:
             self._listeners.resume_all()
@@ -130,7 +130,7 @@ class Acceptor:
         """Run the loop once: sleep until an event or a timeout, then handle everything due."""
         ready = self._poll(self._sleep_ns())
         self._follow_processors()
-        self._end_taking_stock()
+        self._end_census()
         # Before accepting others, which would use the slots that held connections wait for.
         self._hand_over_held()
         for fd in ready:
@@ -312,9 +312,9 @@ class Acceptor:
 
         Closes that it reported are uncounted already; the supervisor has closed the connections that it never received.
         """
-        self._processors = self._in_use.take()
+        self._processors = self._in_use.confirmed()
         for number in range(self._processors, len(self._links)):
-            if self.quotas.serials(number) and self._in_use.has_gone(number):
+            if self.quotas.serials(number) and self._in_use.has_ended(number):
                 self._closed(number, tuple(self.quotas.serials(number)), lost=False)
 
     def _order_excess(self) -> None:
@@ -322,7 +322,7 @@ class Acceptor:
         excess = self._admission.excess()
         if not excess or self._stock_until_ns:
             return
-        there = [number for number in range(len(self._links)) if not self._in_use.has_gone(number)]
+        there = [number for number in range(len(self._links)) if not self._in_use.has_ended(number)]
         if any(self._links[number].is_asked for number in there):
             return
         protected = self._admission.limits.protected
@@ -336,7 +336,7 @@ class Acceptor:
             "excess", "%d connections are open (max.connections): closing %d", self.quotas.total, excess
         )
 
-    def _end_taking_stock(self) -> None:
+    def _end_census(self) -> None:
         if not self._stock_until_ns:
             return
         settled = all(link.asked_about is None for link in self._links)

@@ -59,8 +59,8 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         context.slots.confirm(Role.ACCEPTOR, 0, processors)
         context.supervisor_bell.ring()
 
-    def has_gone(processor: int) -> bool:
-        return processor >= context.broker_words.processors_made or context.slots.processor_has_gone(processor)
+    def has_ended(processor: int) -> bool:
+        return processor >= context.broker_words.processors_made or context.slots.processor_has_ended(processor)
 
     acceptor = Acceptor(
         context.listeners,
@@ -71,8 +71,8 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         clock,
         limits(),
     )
-    in_use = ProcessorsInUse(lambda: context.processors, has_gone, confirm, context.control_listener)
-    acceptor.start(stop.fileno(), take_stock=generation > 1, in_use=in_use)
+    in_use = ProcessorsInUse(lambda: context.processors, has_ended, confirm, context.control_listener)
+    acceptor.start(stop.fileno(), wait_for_census=generation > 1, in_use=in_use)
     acceptor.follow(ListenerOrders(context.listener_orders[1]))
     context.mark_ready(Role.ACCEPTOR, index, generation)
     faults = FaultLimit(_log, "the acceptor loop")

@@ -23,8 +23,8 @@ def bind(wanted: Listener, advertised: Listener, receive_buffer_bytes: int, inde
     """
     sock = bound_socket(wanted, receive_buffer_bytes)
     port = sock.getsockname()[1]
-    told = advertised.host, advertised.port or port
-    return BoundListener(wanted.name, wanted.host, port, sock, *told, wanted.protocol, index)
+    advertised_address = advertised.host, advertised.port or port
+    return BoundListener(wanted.name, wanted.host, port, sock, *advertised_address, wanted.protocol, index)
 
 
 def listen(listener: BoundListener, backlog: int) -> None:

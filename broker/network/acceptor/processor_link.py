@@ -43,27 +43,27 @@ class ProcessorsInUse:
     def __init__(
         self,
         count: Callable[[], int],
-        has_gone: Callable[[int], bool] = lambda _: False,
+        has_ended: Callable[[int], bool] = lambda _: False,
         confirm: Callable[[int], None] = lambda _: None,
         control_listener: int = -1,
     ) -> None:
-        """``has_gone``: whether a processor has ended and is not replaced; ``control_listener`` -1: none."""
-        self.has_gone = has_gone
+        """``has_ended``: whether a processor has ended and is not replaced; ``control_listener`` -1: none."""
+        self.has_ended = has_ended
         self._count = count
         self._confirm = confirm
         self._control_listener = control_listener
-        self._taken = 0
+        self._confirmed = 0
 
-    def take(self) -> int:
+    def confirmed(self) -> int:
         """Return the current number, and confirm it if it has changed."""
         count = self._count()
-        if count != self._taken:
-            self._taken = count
+        if count != self._confirmed:
+            self._confirmed = count
             self._confirm(count)
         return count
 
     def of(self, listener: int) -> range:
         """Return the processors for a listener's connections: the first serves only the control plane (`H01`)."""
         if self._control_listener < 0:
-            return range(self._taken)
-        return range(1) if listener == self._control_listener else range(1, self._taken)
+            return range(self._confirmed)
+        return range(1) if listener == self._control_listener else range(1, self._confirmed)

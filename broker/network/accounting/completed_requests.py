@@ -96,10 +96,10 @@ class CompletedRequests:
         self.count += len(orphans)
         orphans.clear()
 
-    def note_taken(self, count: int) -> None:
+    def note_received(self, count: int) -> None:
         """Publish the total of responses received, before they are written: a successor counts the missing ones."""
         if self._sender is not None:
-            self._sender.note_taken(count)
+            self._sender.note_received(count)
 
     def opened(self, channel: Channel) -> None:
         """Record a new connection."""
@@ -120,7 +120,7 @@ class CompletedRequests:
         """Aggregate the buffered requests."""
         rows = None
         if (self.completions or self._orphans) and (self.is_prepared or len(self) >= MOST_WAITING_ROWS):
-            rows = self._take_rows()
+            rows = self._collect_rows()
             record_requests(rows, self._clients.texts, metrics)
         record_connections(self._clients.software, metrics)
         if self._sender is not None:
@@ -143,16 +143,16 @@ class CompletedRequests:
             self.completions.append(each)
             sequence += 1
 
-    def _take_rows(self) -> Rows:
+    def _collect_rows(self) -> Rows:
         """Return the rows as one array of REQUEST_ROWs, adding them to the totals of their connections."""
         import numpy as np  # noqa: PLC0415 - not needed before the first requests are finished
 
         known = len(self.completions)
         completions = self.completions + [each for _, each in self._orphans]
-        facts, taken_ns = zip(*completions, strict=True)
+        facts, received_ns = zip(*completions, strict=True)
         wide = np.zeros(len(completions), dtype=_PARTS)
         wide["facts"] = np.frombuffer(b"".join(facts), dtype=f"V{_FACTS_BYTES}")
-        wide["taken_ns"] = taken_ns
+        wide["taken_ns"] = received_ns
         runs = np.array(self.runs, dtype=np.int64).reshape(-1, 3)
         places = np.repeat(runs[:, 0], runs[:, 1])
         wide["end_ns"][:known] = np.repeat(runs[:, 2], runs[:, 1])

@@ -63,11 +63,11 @@ class ConnectionStatusPublisher:
     def document(self, channels: Collection[Channel]) -> dict[str, Any]:
         """Return the current snapshot."""
         return {
-            "connections": [self._told(channel) for channel in islice(channels, MOST_CONNECTIONS)],
+            "connections": [self._status(channel) for channel in islice(channels, MOST_CONNECTIONS)],
             "left_out": {"connections": max(0, len(channels) - MOST_CONNECTIONS)},
         }
 
-    def _told(self, channel: Channel) -> dict[str, Any]:
+    def _status(self, channel: Channel) -> dict[str, Any]:
         client_id, software, version = channel.names
         totals = (0, 0, 0, 0) if channel.client is None else channel.client.totals
         return {

@@ -47,16 +47,16 @@ class RequestLogSender:
         self._allowance = SamplingBudget()
         self._rng: numpy.random.Generator | None = None
         account = feed.account
-        self._taken_before = account.get("rows_taken")
+        self._received_before = account.get("rows_taken")
         handled = sum(account.get(name) for name in ("rows_pushed", "rows_skipped", "rows_dropped", "rows_lost"))
-        if handled < self._taken_before:
+        if handled < self._received_before:
             # A killed predecessor lost these rows from its memory. The recorder sees the count at its next poll.
-            account.add("rows_lost", self._taken_before - handled)
+            account.add("rows_lost", self._received_before - handled)
             bell.ring()
 
-    def note_taken(self, count: int) -> None:
+    def note_received(self, count: int) -> None:
         """Publish the number of responses that this process has received in all."""
-        self._feed.account.set("rows_taken", self._taken_before + count)
+        self._feed.account.set("rows_taken", self._received_before + count)
 
     def push(self, rows: Rows | None, events: list[bytes]) -> None:
         """Send rows and connection events; events without room in the ring stay in the list."""

@@ -103,14 +103,14 @@ class Authentication:
         self.counts = Counts()
         self._maker = SaslListeners(wall_ms)
         self._live: Settings | None = None
-        self._take_over(config, UserCredentials())
+        self._adopt(config, UserCredentials())
 
     def follow(self, live: Settings) -> None:
         """Apply these settings, now and after each change; their credentials change in place."""
         self._live = live
-        self._take_over(live.broker_config, live.user_credentials)
+        self._adopt(live.broker_config, live.user_credentials)
 
-    def _take_over(self, config: BrokerConfig, credentials: UserCredentials) -> None:
+    def _adopt(self, config: BrokerConfig, credentials: UserCredentials) -> None:
         self._config = config
         self._listeners = self._maker.make(config, credentials)
         self._delay_ns = config.connection_failed_authentication_delay_ms * _NS_PER_MS
@@ -145,7 +145,7 @@ class Authentication:
         """
         if authenticator.is_open:
             if head[1] != _HANDSHAKE:
-                return None if self._goes_on(channel, authenticator, now_ns) else True
+                return None if self._is_current(channel, authenticator, now_ns) else True
             if not self._begins_again(channel, authenticator, now_ns):
                 return None
         if channel.in_flight:
@@ -158,7 +158,7 @@ class Authentication:
         if step.failure is not None:
             self._fail(channel, authenticator, step.failure, step.response, now_ns)
         else:
-            self._go_on(channel, authenticator, step, now_ns)
+            self._continue(channel, authenticator, step, now_ns)
         return True
 
     def take_all(self, channel: Channel, data: bytes, try_send: TrySend) -> bytes:
@@ -228,7 +228,7 @@ class Authentication:
         listener = self._listeners.get(self.listeners[channel.listener][0], _NOT_READY)
         return bool(channel.in_flight) or authenticator.begin_again(listener, now_ns)
 
-    def _goes_on(self, channel: Channel, authenticator: Authenticator, now_ns: int) -> bool:
+    def _is_current(self, channel: Channel, authenticator: Authenticator, now_ns: int) -> bool:
         if not self._has_expired(authenticator, now_ns):
             return True
         self.counts.expired += 1
@@ -239,7 +239,7 @@ class Authentication:
     def _has_expired(self, authenticator: Authenticator, now_ns: int) -> bool:
         return bool(authenticator.expires_ns) and now_ns > authenticator.expires_ns
 
-    def _go_on(self, channel: Channel, authenticator: Authenticator, step: Step, now_ns: int) -> None:
+    def _continue(self, channel: Channel, authenticator: Authenticator, step: Step, now_ns: int) -> None:
         if authenticator.is_open:
             if authenticator.is_repeated:
                 self.counts.succeeded_again += 1

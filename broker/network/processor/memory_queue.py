@@ -44,8 +44,8 @@ class MemoryQueue:
     @property
     def is_short(self) -> bool:
         """Whether some channel waits for a block and for nothing else. HOT: once per iteration."""
-        arena, beside = self._waiting
-        if not arena and not beside:
+        arena, also = self._waiting
+        if not arena and not also:
             return False
         return any(channel.muted == MuteCause.ARENA for waiting in self._waiting for channel in waiting)
 

@@ -126,21 +126,21 @@ class Processor:
         responses = self._responses
         ready = responses.read(self._by_id, self._fault)
         if ready or responses.has_lone:
-            self.finished.note_taken(responses.responses_taken)
+            self.finished.note_received(responses.responses_received)
         if responses.has_lone:
             responses.send_lone(ready, self._network_time.of_lone(self.finished.add_lone), self._fault)
         if ready:
             self._write(ready.values())
         if responses.orphans:
-            self.finished.note_taken(responses.responses_taken)
+            self.finished.note_received(responses.responses_received)
             self.finished.add_orphans(responses.orphans)
         responses.release()
         if responses.unsendable:
             self._repeats.send()
         if self._reader.waiting:
-            self._go_on(self._reader.take_waiting())
+            self._read_all(self._reader.take_waiting())
         if responses.throttled.ends:
-            self._go_on(responses.throttled.ended(self._now_ns(), self._by_id))
+            self._read_all(responses.throttled.ended(self._now_ns(), self._by_id))
         self.sender.publish()
 
     def poll(self) -> None:
@@ -173,7 +173,7 @@ class Processor:
 
     def process_completed_receives(self) -> None:
         """Read the readable channels within the iteration's time, and send their requests on, a batch at a time."""
-        for count, channel in enumerate(self._network_time.of_each(self._selector.take_readable(self._now_ns)), 1):
+        for count, channel in enumerate(self._network_time.of_each(self._selector.next_readable(self._now_ns)), 1):
             if not count % PUBLISH_EVERY:
                 self.sender.publish()
             try:
@@ -197,7 +197,7 @@ class Processor:
         """Continue incomplete writes within the iteration's time."""
         if not self._selector.writable:
             return
-        for channel in self._network_time.of_each(self._selector.take_writable(self._now_ns)):
+        for channel in self._network_time.of_each(self._selector.next_writable(self._now_ns)):
             try:
                 self._after_write(channel, channel.flush())
             except OSError:
@@ -379,7 +379,7 @@ class Processor:
         else:
             self._metrics.muted(channel.muted & ~before)
 
-    def _go_on(self, channels: Iterable[Channel]) -> None:
+    def _read_all(self, channels: Iterable[Channel]) -> None:
         for channel in channels:
             if channel.fd in self._selector.channels:
                 self._resume(channel)

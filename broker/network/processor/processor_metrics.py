@@ -131,7 +131,7 @@ class ProcessorMetrics:
             "requests_received": reader.counts.requests,
             "responses_sent": finished.count,
             "bytes_received": reader.counts.bytes,
-            "bytes_sent": responses.bytes_taken,
+            "bytes_sent": responses.bytes_received,
             "io_wait_ns": self._io_wait_ns,
             "io_ns": self._io_ns,
             "polls": self._polls,

@@ -158,7 +158,7 @@ def build(
     ends = (reader, responses, handoff, context.processor_bells[index])
 
     hosts = context.client_host_writer(index)
-    new_id = connection_id.id_allocator(index, generation, hosts.is_taken)
+    new_id = connection_id.id_allocator(index, generation, hosts.is_used)
     listeners = reader.authentication.listeners = context.listener_table
     clients = ClientRegistry(new_id, listeners, hosts)
     reader.clients = reader.authentication.clients = clients

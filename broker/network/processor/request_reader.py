@@ -106,7 +106,7 @@ class RequestReader:
         try:
             rest = self._receive(channel)
         except BlockingIOError as blocked:
-            return _goes_on(channel, blocked)
+            return _would_block(channel, blocked)
         except OSError:
             return False
         if rest:
@@ -298,7 +298,7 @@ class RequestReader:
             # The kernel would continue for as long as the client sends.
             count = channel.sock.recv_into(large.view[large.filled : large.filled + RECEIVED_AT_ONCE_BYTES])
         except BlockingIOError as blocked:
-            return _goes_on(channel, blocked)
+            return _would_block(channel, blocked)
         except OSError:
             return False
         if count == 0:
@@ -371,7 +371,7 @@ class RequestReader:
         return InvalidReceive(f"{reason}; {foreign}" if foreign else f"{reason} (socket.request.max.bytes)")
 
 
-def _goes_on(channel: Channel, blocked: BlockingIOError) -> bool:
+def _would_block(channel: Channel, blocked: BlockingIOError) -> bool:
     """Return True: nothing to read now. The next event reports input, unless TLS must write first."""
     if isinstance(blocked, ReadBlockedByWriteError):
         channel.read_when_writable()

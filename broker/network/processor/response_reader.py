@@ -111,7 +111,7 @@ class ResponseReader:
         self._now_ns = now_ns
         self.responses_dropped = 0
         #: Responses received so far, to be written or to closed connections; second responses are not counted.
-        self.responses_taken = 0
+        self.responses_received = 0
         #: Of the last `read`: the responses for `send_lone`.
         self.lone: list[LoneResponse] = []
         #: (connection id, response) of closed connections.
@@ -120,7 +120,7 @@ class ResponseReader:
         self.unsendable: deque[tuple[Channel, int]] = deque()
         #: Whether the last `read` left responses, for which no bell will ring.
         self.is_behind = False
-        self.bytes_taken = 0
+        self.bytes_received = 0
         #: Takes and sends the usual responses, where there is compiled code.
         self._natively: Any = None
         self._finished: CompletedRequests | None = None
@@ -169,13 +169,13 @@ class ResponseReader:
                 frames = natively.left
             if count:
                 self._unreleased.append(ring)
-                self.responses_taken += count
+                self.responses_received += count
                 self.is_behind |= count == BATCH
             if frames:
                 self._take(frames, by_id, ready, fault)
                 frames.clear()
         if natively is not None:
-            self.bytes_taken += natively.bytes
+            self.bytes_received += natively.bytes
             natively.bytes = 0
         return ready
 
@@ -189,7 +189,7 @@ class ResponseReader:
     ) -> None:
         """Attach the responses of one ring to their channels, or add them to `lone`. HOT."""
         view, find, lone, now_ns = self._view, by_id.get, self.lone, self._now_ns()
-        bytes_taken = 0
+        bytes_received = 0
         for at, _, _ in frames:
             envelope = _unpack_envelope(view, at)
             connection, sequence, size, ranges, kind, facts = envelope
@@ -211,7 +211,7 @@ class ResponseReader:
                     self._kept.drop(channel, sequence)
                 elif (request := channel.repeatable.pop(sequence, None)) is not None:
                     channel.kept_bytes -= len(request[2])
-            bytes_taken += size
+            bytes_received += size
             if not ranges:
                 piece = view[start : start + size]
                 if next_response == channel.next_sequence and not (channel.completions or channel.muted):
@@ -220,7 +220,7 @@ class ResponseReader:
                 channel.out.append(piece)
             channel.completions.append((facts, now_ns))
             ready[channel.fd] = channel
-        self.bytes_taken += bytes_taken
+        self.bytes_received += bytes_received
 
     def _try_attach(
         self,
@@ -325,11 +325,11 @@ class ResponseReader:
             pieces = self._parts(at + _ENVELOPE_BYTES, size, ranges)
         except OSError as error:
             if self._resend_if_allowed(channel, sequence):
-                self.responses_taken -= 1
+                self.responses_received -= 1
                 return
             logger.warning("closing a connection, its response cannot be sent: %s", error)
             kind, pieces = CLOSE_CONNECTION, []
-        self.bytes_taken += size
+        self.bytes_received += size
         if kind & FAILED:
             kind -= FAILED
             if self.storms.are_watched and kind == SEND and not ranges and self.delayed.has_room:
@@ -357,7 +357,7 @@ class ResponseReader:
         if channel is None or channel.closing:
             self.orphans.append((connection, (facts, now_ns)))
         else:
-            self.responses_taken -= 1
+            self.responses_received -= 1
         rows, path_at, _ = self._ranges(at + _ENVELOPE_BYTES, ranges)
         for _, inode, _, _, path_bytes in rows:
             self._files.discard(self._path(path_at, path_bytes), inode)
@@ -440,7 +440,7 @@ class ResponseReader:
             pieces.append(FileSend(file, position, length))
         if inline_at < end:
             pieces.append(view[inline_at:end])
-        self.bytes_taken += length_of_all
+        self.bytes_received += length_of_all
         return pieces
 
     def _ranges(self, at: int, ranges: int) -> tuple[list[Range], int, int]:

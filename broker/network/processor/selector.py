@@ -94,7 +94,7 @@ class Selector:
         except InterruptedError:
             return []
 
-    def take_readable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
+    def next_readable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
         """Yield the channels to read, until the time is used up: each may have sent very many requests."""
         if not self.readable:
             return
@@ -113,7 +113,7 @@ class Selector:
             if left:
                 self.readable = dict.fromkeys(left) | self.readable
 
-    def take_writable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
+    def next_writable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
         """Yield the channels to write to, until the time is used up."""
         end_ns = now_ns() + WRITING_NS
         while self.writable and now_ns() < end_ns:

@@ -33,8 +33,8 @@ class NewSessions:
         """Set the session of a new channel."""
         sock = channel.sock
         listener = self.listeners[channel.listener] if self.listeners else None
-        told = listener is not None and listener.reached_port and listener.protocol not in PROTOCOLS
-        if told and isinstance(sock, socket.socket):
+        has_names = listener is not None and listener.reached_port and listener.protocol not in PROTOCOLS
+        if has_names and isinstance(sock, socket.socket):
             # An IPv4 address reached through a dual-stack socket is written as IPv4.
             channel.reached = host_text(packed_host(sock.getsockname()[0]))
         if self._names_hosts or channel.reached:

@@ -37,7 +37,7 @@ class Targets:
         """Start or end the hold by the supervisor's word; follow the targets outside a hold. HOT."""
         hold = self._broker_words.hold
         if hold != self._hold:
-            self._take(hold)
+            self._adopt(hold)
         if hold & 1:
             return
         ready, seen = self._slots.ready_generations(self._at), self._seen
@@ -47,7 +47,7 @@ class Targets:
                     seen[number] = generation
                     self._processor.target_ready(self._targets[number], generation)
 
-    def _take(self, hold: int) -> None:
+    def _adopt(self, hold: int) -> None:
         self._hold = hold
         handlers = self._broker_words.handlers
         if hold & 1:

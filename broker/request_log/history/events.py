@@ -124,9 +124,9 @@ class EventWatch:
             yield from _setting_changes(before, delta.broker_configs)
             yield from _listed([("topic", _topic_text(topic)) for topic in delta.topics])
             for kind, entities in delta.changed_entities.items():
-                name, what = _ENTITIES[kind]
+                name, noun = _ENTITIES[kind]
                 yield from _listed(
-                    [(name, f"{what} {entity}{_values_text(kind, values)}") for entity, values in entities.items()]
+                    [(name, f"{noun} {entity}{_values_text(kind, values)}") for entity, values in entities.items()]
                 )
 
     def _read_changes(self, *, with_topics: bool = True) -> MetadataDelta | None:

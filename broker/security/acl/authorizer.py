@@ -195,15 +195,15 @@ class Authorizer:
     def _note_denied(self, session: Session, operation: int, resource_type: int, name: str) -> None:
         self.denied += 1
         self.last_denial = self.on_denied(operation, resource_type, name)
-        what = f"{ResourceType(resource_type).title}:LITERAL:{name[:LONGEST_KNOWN]}"
+        resource = f"{ResourceType(resource_type).title}:LITERAL:{name[:LONGEST_KNOWN]}"
         # One line for repeated denials, with Kafka's words.
         self._warnings.warning(
-            f"{session.principal} {operation} {what}",
+            f"{session.principal} {operation} {resource}",
             "Principal = %s is Denied operation = %s from host = %s on resource = %s",
             session.principal,
             Operation(operation).name,
             session.host,
-            what,
+            resource,
         )
 
 

@@ -179,7 +179,7 @@ class Authenticator:
                 raise SaslFailed("a second ApiVersions instead of a SaslHandshake")
             if len(frame) > MOST_PASSED_ON_BYTES:
                 raise SaslFailed(f"an ApiVersions of {len(frame)} bytes; {MOST_PASSED_ON_BYTES} at most are accepted")
-            if _is_answered_well(frame, version, header.body_offset):
+            if _is_supported(frame, version, header.body_offset):
                 # After an error the client may retry.
                 self._passed_on = sequence
             return Step(passes_on=True)
@@ -219,8 +219,8 @@ class Authenticator:
             reply, lifetime_ms = self._respond(token, now_ns)
         except SaslFailed as error:
             verb = "re-authentication" if self._previous else "authentication"
-            told = error.told or INVALID_CREDENTIALS.format(verb, self.mechanism)
-            rejection = {"error_code": ErrorCode.SASL_AUTHENTICATION_FAILED, "error_message": told}
+            message = error.message or INVALID_CREDENTIALS.format(verb, self.mechanism)
+            rejection = {"error_code": ErrorCode.SASL_AUTHENTICATION_FAILED, "error_message": message}
             return self._failed(error, codec.encode_response(_AUTHENTICATE, version, correlation_id, rejection))
         response = {"error_message": "", "auth_bytes": reply, "session_lifetime_ms": lifetime_ms}
         return Step(codec.encode_response(_AUTHENTICATE, version, correlation_id, response))
@@ -234,10 +234,10 @@ class Authenticator:
         if len(server.user.encode()) > MOST_USER_BYTES:
             raise SaslFailed(f"the user's name is longer than {MOST_USER_BYTES} bytes")
         if self._previous is not None and self._previous[1] != server.user:
-            told = (
+            message = (
                 f"Cannot change principals during re-authentication from User.{self._previous[1]}: User.{server.user}"
             )
-            raise SaslFailed(f"the session was {self._previous[1]}'s", told, server.user)
+            raise SaslFailed(f"the session was {self._previous[1]}'s", message, server.user)
         lifetime_ms = self._begin_session(server.expires_ms, now_ns)
         self.user, self.state, self.ended_ns = server.user, State.OPEN, now_ns
         return reply, lifetime_ms
@@ -260,7 +260,7 @@ class Authenticator:
         return Step(reply, failure=Failure(error.cause, self.mechanism, error.user or self._claimed))
 
 
-def _is_answered_well(frame: bytes, version: int, offset: int) -> bool:
+def _is_supported(frame: bytes, version: int, offset: int) -> bool:
     if not 0 <= version <= _NEWEST_API_VERSIONS:
         return False
     request = codec.decode(_API_VERSIONS, version, frame, offset, len(frame))

@@ -20,12 +20,12 @@ MOST_TOKEN_BYTES: Final = 3 * MOST_USER_BYTES
 class SaslFailed(Exception):  # noqa: N818 - named for what happened
     """The client failed to authenticate, or violated the SASL protocol.
 
-    ``cause`` is for the log, ``told`` for the client: None means INVALID_CREDENTIALS, as in Kafka.
+    ``cause`` is for the log, ``message`` for the client: None means INVALID_CREDENTIALS, as in Kafka.
     """
 
-    def __init__(self, cause: str, told: str | None = None, user: str = "") -> None:
+    def __init__(self, cause: str, message: str | None = None, user: str = "") -> None:
         super().__init__(cause)
-        self.cause, self.told, self.user = cause, told, user
+        self.cause, self.message, self.user = cause, message, user
 
 
 def check_length(token: bytes) -> None:

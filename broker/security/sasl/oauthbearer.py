@@ -19,7 +19,7 @@ _PAIR = r"[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01"
 _FIRST = re.compile(rf"n,(?:a=({_NAME}))?,\x01((?:{_PAIR})+)\x01")
 _BEARER = re.compile(r"auth=[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9._~+/=-]+)")
 
-_REFUSED = '{"status":"invalid_token"}'
+_REJECTION = '{"status":"invalid_token"}'
 _OTHER_ID = (
     "Authentication failed: Client requested an authorization id that is different from the token's principal name"
 )
@@ -70,7 +70,7 @@ class OAuthBearerServer:
     def respond(self, token: bytes) -> bytes:
         """Return the empty response, or the error in JSON. Raises SaslFailed."""
         if self._rejection is not None:
-            raise SaslFailed(self._rejection, _REFUSED)
+            raise SaslFailed(self._rejection, _REJECTION)
         try:
             match = _FIRST.fullmatch(token.decode())
         except UnicodeDecodeError:
@@ -80,14 +80,14 @@ class OAuthBearerServer:
         if match is None or bearer is None:
             raise SaslFailed("the client's message is none of OAUTHBEARER")
         try:
-            said = self._validate(bearer[1])
+            accepted = self._validate(bearer[1])
         except InvalidToken as rejection:
             self._rejection = f"invalid token: {rejection}"
-            return _REFUSED.encode()
+            return _REJECTION.encode()
         asked_for = (match[1] or "").replace("=2C", ",").replace("=3D", "=")
-        if asked_for not in ("", said.user):
-            raise SaslFailed(f"the client asks to be {asked_for}", _OTHER_ID, said.user)
-        self.user, self.expires_ms, self.is_complete = said.user, said.expires_ms, True
+        if asked_for not in ("", accepted.user):
+            raise SaslFailed(f"the client asks to be {asked_for}", _OTHER_ID, accepted.user)
+        self.user, self.expires_ms, self.is_complete = accepted.user, accepted.expires_ms, True
         return b""
 
 
@@ -113,7 +113,7 @@ def signed(rules: Rules, find_key: Callable[[str | None], Any]) -> Validate:
             )
         except jwt.PyJWTError as error:
             raise InvalidToken(f"{error}") from None
-        return _said(claims, rules)
+        return _token(claims, rules)
 
     return validate
 
@@ -127,7 +127,7 @@ def unsecured(rules: Rules, wall_ms: Callable[[], int]) -> Validate:
         header, claims = _decoded(head), _decoded(body)
         if header.get("alg") != "none" or signature:
             raise InvalidToken("it is signed, and this listener checks no signatures")
-        token = _said(claims, rules)
+        token = _token(claims, rules)
         if token.expires_ms + rules.skew_s * 1000 <= wall_ms():
             raise InvalidToken("Signature has expired")
         return token
@@ -145,7 +145,7 @@ def _decoded(part: str) -> dict[str, Any]:
     return found
 
 
-def _said(claims: Mapping[str, Any], rules: Rules) -> Token:
+def _token(claims: Mapping[str, Any], rules: Rules) -> Token:
     user, scope, ends_s = claims.get(rules.user_claim), claims.get(rules.scope_claim, ""), claims.get("exp")
     if not isinstance(user, str) or not user.strip():
         raise InvalidToken(f"it names no user in {rules.user_claim!r} (sasl.oauthbearer.sub.claim.name)")

@@ -36,8 +36,8 @@ class PlainServer:
         except UnicodeDecodeError:
             raise SaslFailed("the client's name or password is not UTF-8") from None
         if len(parts) != 3:
-            told = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
-            raise SaslFailed("the client's token is not of three parts", told)
+            message = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+            raise SaslFailed("the client's token is not of three parts", message)
         asked_for, user, password = parts
         if not user or not password:
             missing = "password" if user else "username"

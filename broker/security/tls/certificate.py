@@ -92,8 +92,8 @@ def _extension(der: bytes, number: str) -> Iterator[_Element]:
             # Its number, its optional critical flag, and its value as a string of bytes.
             (_, id_start, id_end), *_, (_, value, _) = _elements(der, at, until)
             if _object_id(der[id_start:id_end]) == number:
-                _, at_first, behind = _element(der, value)
-                yield from _elements(der, at_first, behind)
+                _, at_first, rest = _element(der, value)
+                yield from _elements(der, at_first, rest)
 
 
 def _fields(der: bytes) -> list[_Element]:

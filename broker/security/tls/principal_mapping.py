@@ -35,11 +35,11 @@ class PrincipalMapping:
         at, text = 0, text.strip()
         while at < len(text):
             match = _RULE.match(text, at)
-            behind = _BETWEEN.match(text, match.end()) if match else None
-            if match is None or behind is None:
+            separator = _BETWEEN.match(text, match.end()) if match else None
+            if match is None or separator is None:
                 raise ValueError(f"invalid rule at {text[at:]!r}: write DEFAULT or RULE:pattern/replacement/[LU]")
             self._rules.append(_read(match))
-            at = behind.end()
+            at = separator.end()
 
     def user_of(self, name: str) -> str | None:
         """Return the user of a certificate's subject; None if no rule matches."""

@@ -91,9 +91,9 @@ def _content(store: Store) -> bytes:
         )
     is_pem = b"-----BEGIN " in content
     if is_pem != (store.kind == "PEM"):
-        is_what, wanted = ("PEM", "PEM") if is_pem else ("not PEM", "PKCS12")
+        format_found, wanted = ("PEM", "PEM") if is_pem else ("not PEM", "PKCS12")
         raise ConfigError(
-            f"{where} is {is_what}, and {store.setting}.type is {store.kind}: set {store.setting}.type={wanted}"
+            f"{where} is {format_found}, and {store.setting}.type is {store.kind}: set {store.setting}.type={wanted}"
         )
     if store.kind == "PEM" and store.password is not None:
         raise ConfigError(

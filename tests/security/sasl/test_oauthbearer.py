@@ -120,7 +120,7 @@ def test_h09_other_tokens_prove_nothing_and_the_client_does_not_learn_why(
     assert server.respond(message(text)) == REFUSED
     with pytest.raises(SaslFailed, match=cause) as failure:
         server.respond(b"\x01")
-    assert failure.value.told == REFUSED.decode()
+    assert failure.value.message == REFUSED.decode()
     assert text not in failure.value.cause
     assert not server.is_complete
 

@@ -78,7 +78,7 @@ def test_h09_an_unknown_user_and_a_wrong_password_look_the_same(user: str) -> No
         found.add((match[1], int(match[2])))
         with pytest.raises(SaslFailed) as failure:
             server.respond(client.last(first))
-        assert failure.value.told is None
+        assert failure.value.message is None
         assert not server.is_complete
     [(_, iterations)] = found
     assert iterations == 4096
@@ -132,7 +132,7 @@ def test_last_messages_that_are_rejected(change: str) -> None:
     }[change]
     with pytest.raises(SaslFailed) as failure:
         server.respond(changed.encode())
-    assert failure.value.told is None
+    assert failure.value.message is None
     assert not server.is_complete
 
 
@@ -156,7 +156,7 @@ def test_another_mechanism_is_reported_in_the_log_alone() -> None:
     client = ScramClient(SCRAM_SHA_512, "alice", "secret")
     with pytest.raises(SaslFailed, match="a password for SCRAM-SHA-256 and none for SCRAM-SHA-512") as failure:
         server.respond(client.last(server.respond(client.first())))
-    assert failure.value.told is None
+    assert failure.value.message is None
 
 
 def test_the_status_page_spends_as_many_iterations_on_anybody(monkeypatch: pytest.MonkeyPatch) -> None:

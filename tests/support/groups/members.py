@@ -224,7 +224,7 @@ class ConsumerMember:
         self.owned: Assignment = NO_PARTITIONS
         #: The target assignment; the member revokes first, and adds the rest with the next step.
         self.told: Assignment | None = None
-        self.is_gone = False
+        self.is_inactive = False
         self.request: dict[str, Any] | None = None
         self.errors: list[int] = []
         self._said: Assignment | None = None
@@ -274,7 +274,7 @@ class ConsumerMember:
 
 def doubly_owned(members: Sequence[ConsumerMember]) -> list[tuple[str, str]]:
     """Return pairs of members that own a partition both."""
-    alive = [member for member in members if not member.is_gone]
+    alive = [member for member in members if not member.is_inactive]
     return [
         (left.member_id, right.member_id)
         for place, left in enumerate(alive)

@@ -60,19 +60,19 @@ _REASONS = {
 class TlsHandshake:
     """A connection with an incomplete handshake."""
 
-    __slots__ = ("_channel", "_ready", "_server", "_tells_names", "_transport", "has_pending")
+    __slots__ = ("_channel", "_has_names", "_ready", "_server", "_transport", "has_pending")
 
     def __init__(
-        self, channel: Channel, server: ServerTls | None, ready: Callable[[Channel], None], *, tells_names: bool = False
+        self, channel: Channel, server: ServerTls | None, ready: Callable[[Channel], None], *, has_names: bool = False
     ) -> None:
         """``server`` is None if the listener has no certificate; ``ready`` is called after the handshake.
 
-        ``tells_names``: the client is sent the host name that it connected to.
+        ``has_names``: the client is sent the host name that it connected to.
         """
         self._channel = channel
         self._server = server
         self._ready = ready
-        self._tells_names = tells_names
+        self._has_names = has_names
         self._transport: Connection | None = None
         #: Whether a step is due that no event will report: one that waited for room to write.
         self.has_pending = False
@@ -94,7 +94,7 @@ class TlsHandshake:
             raise ConnectionResetError from None
         except ssl.SSLError as error:
             raise AuthenticationFailed(self._describe(error)) from None
-        if self._tells_names:
+        if self._has_names:
             self._note_way(transport)
         self._name_user(transport)
         channel = self._channel

@@ -103,7 +103,7 @@ class TlsListeners:
             # The listener is new, and its first connection arrived before its settings.
             self.follow(self._live)
         channel.tls = handshake = TlsHandshake(
-            channel, self._servers.get(name), self._ready, tells_names=listener.reached_port > 0
+            channel, self._servers.get(name), self._ready, has_names=listener.reached_port > 0
         )
         channel.recv = handshake.recv
         self._under_way[channel] = self._now_ns()

@@ -191,8 +191,8 @@ class TlsTransport:
 
     def send(self, data: bytes | memoryview, flags: int = 0) -> int:
         """Encrypt and write; return the bytes accepted. Raises OSError. HOT."""
-        if (self._owed or self._unsent) and (taken := self._settle()):
-            return taken
+        if (self._owed or self._unsent) and (settled := self._settle()):
+            return settled
         if not data:
             return 0
         try:
@@ -210,8 +210,8 @@ class TlsTransport:
 
     def sendfile(self, file: int, position: int, length: int) -> int:
         """Send a part of a file and return the bytes sent; 0 at the end of the file. Raises OSError."""
-        if (self._owed or self._unsent) and (taken := self._settle()):
-            return taken
+        if (self._owed or self._unsent) and (settled := self._settle()):
+            return settled
         return self.send(_piece[: os.preadv(file, (_piece[: min(length, PIECE_BYTES)],), position)])
 
     def close(self) -> None:
