@@ -41,12 +41,12 @@ def aligned(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]
     """
     texts = [[_text(cell) for cell in row] for row in rows]
     numeric = [_is_numeric([row[i] for row in rows]) for i in range(len(headers))]
-    widths = [max(display_width(row[i]) for row in (headers, *texts)) for i in range(len(headers))]
+    widths = [max(_width(row[i]) for row in (headers, *texts)) for i in range(len(headers))]
     lines = []
     for row in (headers, *texts):
         cells = []
         for text, width, is_numeric in zip(row, widths, numeric, strict=True):
-            padding = " " * (width - display_width(text))
+            padding = " " * (width - _width(text))
             cells.append(padding + text if is_numeric else text + padding)
         lines.append(_GAP.join(cells).rstrip())
     return lines
@@ -63,7 +63,7 @@ def _text(cell: Cell) -> str:
     return f"{cell:.1f}" if isinstance(cell, float) else str(cell)
 
 
-def display_width(text: str) -> int:
+def _width(text: str) -> int:
     """Return how many columns of a terminal a text needs."""
     if text.isascii():
         return len(text)

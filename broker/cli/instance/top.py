@@ -7,35 +7,41 @@ from __future__ import annotations
 
 import argparse
 import select
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rotunda.broker.cli.instance.status import run_path
-from rotunda.broker.cli.instance.terminal import Line, Screen, Span, table, wrapped
 from rotunda.broker.errors import BootFailed
 from rotunda.broker.runtime import run_dir
 from rotunda.broker.text_table import byte_size, printable
 from rotunda.shm.segment import SegmentError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
     from rotunda.broker.runtime.run_dir import RunRecord
     from rotunda.web.facts.readings import Reader, Reading
     from rotunda.web.facts.status import Snapshot
     from rotunda.web.sources import Sources
 
 _NOT_RUNNING_EXIT_CODE = 3
-_LEVELS = {"calm": "green", "busy": "yellow", "stuck": "red"}
-
-#: Titles, and the rows below them.
-Table = tuple[Sequence[str], Sequence[Sequence[Line]]]
-
+_LEVELS = {"calm": "green", "busy": "yellow", "stuck": "bold red"}
 _BAR_CELLS = 8
 _MOST_ROWS = 8
+_LAST_COLUMN = 9
+_LONGEST_NAME = 30
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Show the broker until interrupted, or once; exit code 3 when none runs."""
+    from rich.console import Console  # noqa: PLC0415 - only here
+    from rich.live import Live  # noqa: PLC0415
+
     path = run_path(parsed, environment)
     record = run_dir.read(path)
     if record is None or not record.is_alive:
@@ -44,16 +50,17 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         sources, reader = _sources(record)
     except SegmentError as error:
         raise BootFailed(f"the broker with run directory {path} is stopping: {error}", _NOT_RUNNING_EXIT_CODE) from None
-    screen = Screen()
+    once = parsed.once or not sys.stdout.isatty()
+    console = Console()
     earlier = reader.read()
     _sleep(parsed.interval)
-    if parsed.once or not screen.is_terminal:
-        screen.print(_lines(_snapshot(sources, earlier, reader.read()), screen.width))
+    if once:
+        console.print(_screen(_snapshot(sources, earlier, reader.read())))
         return 0
-    with screen.alternate():
+    with Live(console=console, screen=True, auto_refresh=False) as live:
         while run_dir.is_running(record.pid, record.start_ticks):
             now = reader.read()
-            screen.redraw(_lines(_snapshot(sources, earlier, now), screen.width))
+            live.update(_screen(_snapshot(sources, earlier, now)), refresh=True)
             earlier = now
             _sleep(parsed.interval)
     print(f"the broker with run directory {path} has stopped")
@@ -109,33 +116,39 @@ def _sleep(seconds: float) -> None:
     select.select((), (), (), seconds)
 
 
-def _lines(now: Snapshot, width: int) -> list[Line]:
-    totals = now.totals
-    reasons = "; ".join(now.reasons)
-    state = Span("ready", "green") if now.ready else Span(f"not ready: {printable(reasons)}", "red")
-    figures = (
-        f"{_count(totals.requests_per_s)} requests/s",
-        f"{_count(totals.records_per_s)} records/s",
-        f"in {byte_size(totals.bytes_in_per_s)}/s",
-        f"out {byte_size(totals.bytes_out_per_s)}/s",
-        _counted(totals.connections, "connection"),
-        _counted(totals.topics, "topic"),
-        f"log {byte_size(totals.log_bytes)}",
+def _screen(now: Snapshot) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    head = Text.assemble(
+        ("rotunda ", "bold"),
+        printable(now.broker.bootstrap),
+        (
+            "  ready" if now.ready else "  not ready: " + printable("; ".join(now.reasons)),
+            "green" if now.ready else "red",
+        ),
     )
-    words = printable(now.verdict.text).split()
-    lines: list[Line] = [
-        *wrapped((Span("rotunda ", "bold"), Span(f"{printable(now.broker.bootstrap)}  "), state), width),
-        *wrapped((Span(f"{word} ", _LEVELS[now.verdict.level]) for word in words), width),
-        *wrapped((Span(f"{figure}  ") for figure in figures), width),
+    totals = now.totals
+    line = (
+        f"{_count(totals.requests_per_s)} requests/s  {_count(totals.records_per_s)} records/s  "
+        f"in {byte_size(totals.bytes_in_per_s)}/s  out {byte_size(totals.bytes_out_per_s)}/s  "
+        f"{totals.connections} connections  {totals.topics} topics  log {byte_size(totals.log_bytes)}"
+    )
+    parts: list[RenderableType] = [
+        head,
+        Text(printable(now.verdict.text), _LEVELS[now.verdict.level]),
+        Text(line),
+        _processes(now),
     ]
-    for part in (_processes, _apis, _topics, _groups):
-        titles, rows = part(now)
-        if rows:
-            lines += [[], *table(titles, rows, width)]
-    return lines
+    parts += [_apis(now)] if now.apis else []
+    parts += [_topics(now)] if now.topics else []
+    parts += [_groups(now)] if now.groups else []
+    return Group(*parts)
 
 
 def _processes(now: Snapshot) -> Table:
+    from rich.markup import escape  # noqa: PLC0415
+
     from rotunda.web.facts.verdict import hangs  # noqa: PLC0415
 
     idle = {("processor", each.index): each.idle for each in now.processors}
@@ -151,19 +164,14 @@ def _processes(now: Snapshot) -> Table:
     for each in now.processes:
         key = each.role, each.index
         name = f"{each.role} {each.index}" if each.role in {"processor", "handler"} else each.role
-        state = Span("serves", "green") if each.serves else Span(each.state, "red")
-        state = Span("hangs", "red") if hangs(each) else state
-        numbers = (_count(rates.get(key)), _count(waiting.get(key)), _percent(each.cpu), byte_size(each.pss_bytes))
+        state = "[green]serves[/]" if each.serves else f"[bold red]{each.state}[/]"
+        state = "[bold red]hangs[/]" if hangs(each) else state
         rows.append(
-            [
-                *_cells(name, str(each.pid)),
-                [state],
-                _bar(idle.get(key)),
-                *_cells(*numbers, str(each.restarts), printable(each.last_words)),
-            ]
-        )
+            (name, str(each.pid), state, _bar(idle.get(key)), _count(rates.get(key)), _count(waiting.get(key)),
+             _percent(each.cpu), byte_size(each.pss_bytes), str(each.restarts), escape(printable(each.last_words)))
+        )  # fmt: skip
     titles = ("process", ">pid", "state", "busy", ">req/s", ">waits", ">cpu", ">memory", ">died", "last words")
-    return titles, rows
+    return _table(titles, rows)
 
 
 def _reader_of(kind: str, processor: int, target: int, handlers: int) -> tuple[str, int]:
@@ -176,48 +184,65 @@ def _reader_of(kind: str, processor: int, target: int, handlers: int) -> tuple[s
 
 def _apis(now: Snapshot) -> Table:
     rows = [
-        _cells(
+        (
             each.name,
             _count(each.requests_per_s),
             *(_ms(each.p99_us.get(phase)) for phase in ("total", "queue", "local")),
         )
         for each in sorted(now.apis, key=lambda api: -(api.requests_per_s or 0))[:_MOST_ROWS]
     ]
-    return ("API", ">per second", ">99 %", ">in queue, 99 %", ">in handler, 99 %"), rows
+    return _table(("API", ">per second", ">99 %", ">in queue, 99 %", ">in handler, 99 %"), rows)
 
 
 def _topics(now: Snapshot) -> Table:
     rows = [
-        _cells(printable(each.name), str(len(each.partitions)), _count(each.records), byte_size(each.size_bytes),
+        (printable(each.name), str(len(each.partitions)), _count(each.records), byte_size(each.size_bytes),
          _count(each.records_per_s), byte_size(each.bytes_in_per_s), byte_size(each.bytes_out_per_s))
         for each in sorted(now.topics, key=lambda topic: -(topic.bytes_in_per_s or 0))[:_MOST_ROWS]
     ]  # fmt: skip
-    return ("topic", ">partitions", ">records", ">on disk", ">records/s", ">in/s", ">out/s"), rows
+    return _table(("topic", ">partitions", ">records", ">on disk", ">records/s", ">in/s", ">out/s"), rows)
 
 
 def _groups(now: Snapshot) -> Table:
     rows = [
-        _cells(printable(each.id), each.state, str(len(each.members)), _count(each.lag),
+        (printable(each.id), each.state, str(len(each.members)), _count(each.lag),
          "-" if each.lag_s is None else f"{each.lag_s:.1f} s")
         for each in sorted(now.groups, key=lambda group: -(group.lag or 0))[:_MOST_ROWS]
     ]  # fmt: skip
-    return ("group", "state", ">members", ">lag", ">lag, time"), rows
+    return _table(("group", "state", ">members", ">lag", ">lag, time"), rows)
 
 
-def _cells(*texts: str) -> list[Line]:
-    return [[Span(text)] for text in texts]
+def _table(titles: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
+    """Return a table; a title with a leading > is of a column of numbers."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    # Names are in the first column, and may look like markup.
+    cells = [[Text(first), *map(Text.from_markup, others)] for first, *others in rows]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for index, title in enumerate(titles):
+        # Cut the last column rather than a number, and a long name rather than either.
+        widths = [row[index].cell_len for row in cells] if index < _LAST_COLUMN else []
+        widest = _LONGEST_NAME if index == 0 else None
+        table.add_column(
+            title.lstrip(">"),
+            justify="right" if title.startswith(">") else "left",
+            no_wrap=True,
+            min_width=min(max([len(title.lstrip(">")), *widths]), widest or sys.maxsize),
+            max_width=widest,
+        )
+    for row in cells:
+        table.add_row(*row)
+    return table
 
 
-def _bar(idle: float | None) -> Line:
+def _bar(idle: float | None) -> str:
     if idle is None:
-        return []
+        return ""
     cells = round((1 - idle) * _BAR_CELLS)
     colour = "yellow" if idle < 1 - 0.9 else "cyan"
-    return [Span("█" * cells, colour), Span("·" * (_BAR_CELLS - cells), "dim"), Span(f" {1 - idle:4.0%}")]
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"[{colour}]{'█' * cells}[/][dim]{'·' * (_BAR_CELLS - cells)}[/] {1 - idle:4.0%}"
 
 
 def _count(value: float | None) -> str:
