@@ -54,6 +54,9 @@ MOST_BEGUN: Final = 200
 #: Longest wait of a fetch: its client may have disconnected, and a live one accepts a response without records.
 MOST_WAIT_MS: Final = 300_000
 
+#: Interval of the attempts to begin a fetch while the state of its group is being loaded.
+LOADING_INTERVAL_NS: Final = 20_000_000
+
 #: Attempts of a fetch whose records were all of aborted transactions.
 _ATTEMPTS: Final = 8
 
@@ -111,12 +114,33 @@ class ShareFetches:
         """Serve a share fetch. Raises InvalidReceive when it is malformed."""
         header = parse_header(request.view, request.start, request.end)
         body = codec.decode(_SHARE_FETCH, request.api_version, request.view, header.body_offset, request.end)
+        self._start(request, body)
+
+    def _start(self, request: Request, body: Any) -> None:
+        """Validate and begin a fetch, or reject it. While the group's state is being loaded, the fetch waits."""
         try:
             self._consumers.validate(request, body)
             _validate_limits(body)
             self._begin(request, body)
         except ApiError as error:
-            self._reject(request, body, error)
+            now_ns = self._now_ns()
+            is_loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            if is_loading and now_ns < _deadline_ns(request, body) and self._purgatory.has_room(0):
+                self._start_later(request, body, now_ns)
+            else:
+                self._reject(request, body, error)
+
+    def _start_later(self, request: Request, body: Any, now_ns: int) -> None:
+        """Try again soon: clients repeat a rejected fetch at once."""
+
+        def start(final: bool) -> bool:
+            if final:
+                self._start(request, body)
+            return final
+
+        give_up = lambda: self._responses.close_connection(request, self._now_ns())  # noqa: E731
+        attempt = self._current.during(request.identity, start)
+        self._purgatory.watch(DelayedOperation(attempt, now_ns + LOADING_INTERVAL_NS, give_up))
 
     def _begin(self, request: Request, body: Any) -> None:
         """Apply a request to its session, then its acknowledgements, and serve it. Raises ApiError."""
@@ -167,7 +191,7 @@ class ShareFetches:
             fetch.group.wake.pop(operation, None)
             self._responses.close_connection(fetch.request, self._now_ns())
 
-        deadline_ns = fetch.request.received_ns + min(fetch.body.max_wait_ms, MOST_WAIT_MS) * 1_000_000
+        deadline_ns = _deadline_ns(fetch.request, fetch.body)
         attempt = self._current.during(fetch.request.identity, try_complete)
         operation = DelayedOperation(attempt, deadline_ns, give_up, rows)
         fetch.group.wake[operation] = lambda: self._purgatory.wake(operation)
@@ -460,9 +484,13 @@ class ShareFetches:
         if error.code != ErrorCode.SHARE_SESSION_LIMIT_REACHED or not self._purgatory.has_room(0):
             send(final=True)
             return
-        deadline_ns = request.received_ns + min(max(body.max_wait_ms, 0), MOST_WAIT_MS) * 1_000_000
         give_up = lambda: self._responses.close_connection(request, self._now_ns())  # noqa: E731
-        self._purgatory.watch(DelayedOperation(send, deadline_ns, give_up))
+        self._purgatory.watch(DelayedOperation(send, _deadline_ns(request, body), give_up))
+
+
+def _deadline_ns(request: Request, body: Any) -> int:
+    """Return the end of a fetch's wait."""
+    return request.received_ns + min(max(int(body.max_wait_ms), 0), MOST_WAIT_MS) * 1_000_000
 
 
 def _validate_limits(body: Any) -> None:
