@@ -30,6 +30,7 @@ from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.partitions.fetch.fetches import Fetches
 from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
 from rotunda.broker.partitions.produce.produces import Produces
+from rotunda.broker.partitions.produce.ring_produces import RingProduces
 from rotunda.broker.partitions.request_cache import MOST_CACHE_BYTES, RequestCaches
 from rotunda.broker.partitions.row_flags import RowFlags
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -102,8 +103,8 @@ class RequestHandler:
         poison: PoisonRequests,
         ways: SpecialWays,
     ) -> None:
-        index, channel, now_ns = partitions.index, context.channel, partitions.clock.monotonic_ns
-        generation = poison.generation
+        index, channel, clock = partitions.index, context.channel, partitions.clock
+        now_ns, generation = clock.monotonic_ns, poison.generation
         self._partitions, self._controller, self._poison = partitions, controller, poison
         self._responses, self.now_ns = responses, now_ns
         self._rings, self._reader = RequestRings(channel, index, responses), RequestDecoder(channel.view, areas)
@@ -129,12 +130,13 @@ class RequestHandler:
         self._quotas.forgotten = self._produce.cache.clear
         groups = GroupFastPath(self.broker, responses, self.slices, commit_responses, caches)
         offsets = ListOffsetsFastPath(partitions, responses, self.slices.has, caches)
-        produce, fetch = self._produce.try_fast, self.fetch.try_fast
+        produce, fetch, cache = self._produce.try_fast, self.fetch.try_fast, self._produce.cache
         paths = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.try_fast, **groups.ways}
         #: By API: each returns False if the request must use the general path.
         self._fast_paths = paths if ways.have_fast_paths else {}
+        self._ring_produces = RingProduces(cache, self._appends, responses, self._reader, poison.current, clock)
         self._wrappers: list[Wrapper] = []
-        self._handle: Handle = self.dispatch
+        self._chain()
         self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
         #: Whether the last turn may have left a task that no bell has rung for since it began.
         self.has_more = True
@@ -311,7 +313,15 @@ class RequestHandler:
         current, read, handle, now_ns = self._poison.current.words, self._reader.read, self._handle, self.now_ns
         dequeued_ns = now_ns()
         self._quotas.begin(self._responses.view, frames[0][0], dequeued_ns)
-        for number, frame in enumerate(frames, 1):  # noqa: B007 - read after the loop
+        is_direct, stage, number, count = self._is_direct, self._ring_produces.stage, 0, len(frames)
+        while number < count:
+            if is_direct:
+                number = stage(ring, frames, number, dequeued_ns)
+                if number == count:
+                    handled_ns = now_ns()
+                    break
+            frame = frames[number]
+            number += 1
             current[REQUEST_AT] = frame[0]
             request = read(ring, frame, dequeued_ns)
             try:
@@ -361,7 +371,12 @@ class RequestHandler:
         self._chain()
 
     def _chain(self) -> None:
-        self._handle = self._handle_charged if self._quotas.is_in_force else self.dispatch
+        is_charged = self._quotas.is_in_force
+        self._handle: Handle = self._handle_charged if is_charged else self.dispatch
+        #: Whether compiled code may handle requests: nothing comes before their fast path.
+        self._is_direct = (
+            self._ring_produces.is_compiled and bool(self._fast_paths) and not self._wrappers and not is_charged
+        )
         for wrapper in self._wrappers:
             self._handle = partial(wrapper, handle=self._handle)
 

@@ -230,3 +230,10 @@ class RequestDecoder:
         request.processor, request.ring, request.ring_start = ring.processor, ring, ring.cursor
         request.dequeued_ns, ring.cursor = dequeued_ns, frame_end
         return request
+
+    def read_again(self, ring: RequestRing, frame: RingFrame, dequeued_ns: int) -> Request:
+        """Return the request in a frame that the ring's cursor has passed."""
+        cursor = ring.cursor
+        request = self.read(ring, frame, dequeued_ns)
+        ring.cursor = cursor
+        return request

@@ -84,15 +84,15 @@ class ResponseWriter:
         self._channel = channel
         self._target = target
         self._has_ended = has_ended
-        self._rings: list[RingProducer] = []
+        self.rings: list[RingProducer] = []
         self._claims: list[Callable[[int], int]] = []
         self._bells = bells
         self._kept: list[deque[tuple[bytes, bytes]]] = []
         #: Whether responses wait for room in any ring.
         self.are_waiting = False
         self.grow(channel.processors)
-        self._touched: set[int] = set()
-        self._largest_inline = self._rings[0].max_payload - _ENVELOPE_BYTES
+        self.touched: set[int] = set()
+        self._largest_inline = self.rings[0].max_payload - _ENVELOPE_BYTES
         self._large_names = (run_dir / f"answer-{target}-{os.getpid()}-{n}" for n in count())
         self.errors = 0
         #: Returns the denial of a request (connection id, sequence) whose response has an error code.
@@ -102,9 +102,9 @@ class ResponseWriter:
 
     def grow(self, processors: int) -> None:
         """Open the rings to further processors, up to this number."""
-        for processor in range(len(self._rings), processors):
+        for processor in range(len(self.rings), processors):
             ring = self._channel.response_producer(processor, self._target)
-            self._rings.append(ring)
+            self.rings.append(ring)
             self._claims.append(ring.claim)
             self._kept.append(deque())
 
@@ -130,7 +130,7 @@ class ResponseWriter:
                 middle = at + _ENVELOPE_BYTES
                 self.view[at:middle] = envelope
                 self.view[middle : middle + size] = payload
-                self._touched.add(processor)
+                self.touched.add(processor)
                 return
         self._put(processor, envelope, payload)
 
@@ -186,7 +186,7 @@ class ResponseWriter:
             request.dequeued_ns, now_ns, now_ns, request.correlation_id, request.size_bytes, size, 0, record_count,
             codec, 0, record_bytes, 0, tail,
         )  # fmt: skip
-        self._touched.add(processor)
+        self.touched.add(processor)
         return at + _ENVELOPE_BYTES
 
     def try_ranges(
@@ -226,7 +226,7 @@ class ResponseWriter:
         )  # fmt: skip
         at += _ENVELOPE_BYTES
         view[at : at + size] = body
-        self._touched.add(processor)
+        self.touched.add(processor)
         return True
 
     def note_charged(self, request: Request, throttle_ms: int) -> None:
@@ -288,14 +288,14 @@ class ResponseWriter:
 
     def publish(self) -> None:
         """Publish the batch. ``ring_bells`` must follow, after the requests are released."""
-        for processor in self._touched:
-            self._rings[processor].publish()
+        for processor in self.touched:
+            self.rings[processor].publish()
 
     def ring_bells(self) -> None:
         """Wake the processors that have responses."""
-        for processor in self._touched:
+        for processor in self.touched:
             self._bells[processor].ring()
-        self._touched.clear()
+        self.touched.clear()
 
     def _throttle_ms(self, request: Request, quotas: ClientSensors, now_ns: int) -> int:
         """Charge a request whose response is sent now, unless it is charged already; return its throttle time."""
@@ -344,7 +344,7 @@ class ResponseWriter:
         middle = at + _ENVELOPE_BYTES
         self.view[at:middle] = envelope
         self.view[middle : middle + size] = body
-        self._touched.add(processor)
+        self.touched.add(processor)
         return True
 
     def _in_a_file(self, payload: bytes) -> FileRange:

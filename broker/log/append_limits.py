@@ -7,10 +7,11 @@ between other requests, before they are assigned an offset.
 """
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import ApiError
+from rotunda.broker.native import compiled
 from rotunda.broker.protocol.compression import PIECE_BYTES, pack, unpacked
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import Buffer
@@ -79,7 +80,17 @@ def _level_of(config: LogConfig) -> int | None:
     return levels.get(config.compression_type)
 
 
-class AppendLimits:
+class LimitFields:
+    """The attributes of limits that compiled code reads (`broker/native/cached_produces.c`)."""
+
+    __slots__ = ("after_max_ms", "at_once_bytes", "before_max_ms", "is_strict", "most_records", "validates")
+
+
+if not TYPE_CHECKING and compiled is not None:
+    LimitFields = compiled.LimitFields
+
+
+class AppendLimits(LimitFields):
     """The append limits of one topic.
 
     Most batches pass after a few comparisons; `is_strict` sends every batch to `admit`. The owner sets it while batches
@@ -87,21 +98,15 @@ class AppendLimits:
     """
 
     __slots__ = (
-        "after_max_ms",
-        "at_once_bytes",
-        "before_max_ms",
         "codec",
         "compacts",
         "compression_level",
         "is_always_strict",
-        "is_strict",
         "largest_bytes",
         "log_append_time",
         "max_message_bytes",
         "max_record_bytes",
         "max_uncompressed_bytes",
-        "most_records",
-        "validates",
     )
 
     def __init__(self, config: LogConfig) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rotunda.broker.clock import Clock
 from rotunda.broker.config.topic_config import LogConfig
@@ -40,6 +40,7 @@ from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.log.segments.roll_policy import RollPolicy
 from rotunda.broker.log.segments.rolled_segments import RolledSegments
 from rotunda.broker.log.segments.segment_files import remove_directory
+from rotunda.broker.native import compiled
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
@@ -64,7 +65,17 @@ class AppendHold(IntEnum):
     EVERYTHING = 2
 
 
-class CommittedLog:
+class LogFields:
+    """The attributes of a log that compiled code reads and writes (`broker/native/cached_produces.c`)."""
+
+    __slots__ = ("_limits", "_segment", "leader_epoch", "next_offset")
+
+
+if not TYPE_CHECKING and compiled is not None:
+    LogFields = compiled.LogFields
+
+
+class CommittedLog(LogFields):
     """The committed log of one partition, up to `log_end_offset`, in the file at `segment_base` and `position`.
 
     `next_offset` is the offset of the next staged batch; below `last_stable_offset` no transaction is open. `fault` is

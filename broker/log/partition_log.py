@@ -129,8 +129,7 @@ class PartitionLog(MaintainedLog):
             # For a copy the note belongs in the batch as received.
             sent[:_OFFSET_BYTES] = _pack_offset(base_offset)
         batch[:_HEAD_BYTES] = _pack_head(base_offset, length, self.leader_epoch)
-        segment = self._segment
-        if not segment.staged_position or not segment.try_stage(batch, size, last_offset, max_timestamp, now_ms):
+        if not self._segment.try_stage(batch, size, last_offset, max_timestamp, now_ms):
             self._stage_first(batch, size, last_offset, max_timestamp, now_ms)
         if producer_id >= 0:
             producers.append(header, base_offset, delta, max_timestamp if max_timestamp >= 0 else now_ms)
@@ -225,8 +224,8 @@ class PartitionLog(MaintainedLog):
         now_ms, offset = self._wall_ms(), self.next_offset
         batch = end_transaction_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
         patch_base_offset(batch, offset, self.leader_epoch)
-        size, segment = len(batch), self._segment
-        if not segment.staged_position or not segment.try_stage(batch, size, offset, now_ms, now_ms):
+        size = len(batch)
+        if not self._segment.try_stage(batch, size, offset, now_ms, now_ms):
             self._stage_first(batch, size, offset, now_ms, now_ms)
         marker = EndTransactionMarker(commit, coordinator_epoch)
         self._snapshots.left_bytes -= WALK_BYTES_MORE_PER_MARKER

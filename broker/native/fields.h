@@ -43,11 +43,13 @@ typedef struct {
         Py_DECREF(type);                                                                                               \
     }
 
-/* The slots of such a type's spec, and its flags. */
-#define FIELDS_SLOTS(prefix, members, destroy)                                                                         \
-    {Py_tp_members, members}, {Py_tp_traverse, prefix##_traverse}, {Py_tp_clear, prefix##_clear},                      \
-        {Py_tp_dealloc, destroy}
-#define FIELDS_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC)
+/* Defines the spec of such a type, with more slots of the spec behind `destroy`. */
+#define DEFINE_FIELDS_SPEC(prefix, type_name, bytes, members, destroy, ...)                                            \
+    static PyType_Slot prefix##_slots[] = {{Py_tp_members, members}, {Py_tp_traverse, prefix##_traverse},              \
+        {Py_tp_clear, prefix##_clear}, {Py_tp_dealloc, destroy}, __VA_ARGS__};                                         \
+    static PyType_Spec prefix##_spec = {.name = "rotunda.broker.native.compiled." type_name,                           \
+        .basicsize = bytes, .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,                    \
+        .slots = prefix##_slots};
 
 /* Returns whether all attributes are set, with AttributeError if not. */
 static inline bool has_fields(const Fields *object, const PyMemberDef *members, int count)
@@ -59,6 +61,18 @@ static inline bool has_fields(const Fields *object, const PyMemberDef *members, 
         PyErr_SetString(PyExc_AttributeError, members[field].name);
     return field == count;
 }
+
+/* Defines a base type that has only slots: its members and spec, and is_<prefix>, which raises TypeError if it is false. */
+#define DEFINE_BASE(prefix, type_name, FIELDS, count, linkage, ...)                                                      \
+    static PyMemberDef prefix##_members[] = {FIELDS(FIELD_MEMBER){0}};                                                 \
+    DEFINE_FIELDS(prefix, count)                                                                                       \
+    DEFINE_FIELDS_SPEC(prefix, type_name, sizeof(Fields) + (count) * sizeof(PyObject *), prefix##_members,             \
+        prefix##_destroy, __VA_ARGS__)                                                                                  \
+    static PyTypeObject *prefix##_type;                                                                                \
+    linkage bool is_##prefix(PyObject *object)                                                                         \
+    {                                                                                                                  \
+        return is_of(object, prefix##_type) && has_fields((Fields *)object, prefix##_members, count);                  \
+    }
 
 /* Returns the number in a slot that is set; -1 with an exception if it is none. */
 static inline long long number_in(const Fields *object, int field)

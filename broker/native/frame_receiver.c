@@ -5,24 +5,10 @@
  */
 
 #include "channel.h"
+#include "envelopes.h"
 #include "ring.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
-
-/* REQUEST_ENVELOPE of shm/layout.py. */
-typedef struct {
-    int64_t connection_id, sequence, received_ns;
-    int16_t api_key, api_version;
-    int32_t correlation_id, size, session_bytes;
-    int64_t address;
-    int16_t listener, area;
-    int32_t target_generation;
-    int64_t state;
-} RequestEnvelope;
-
-_Static_assert(sizeof(RequestEnvelope) == 64, "REQUEST_ENVELOPE has 64 bytes");
 
 /* The most bytes of one receive (SMALL_READ_BYTES), of a frame's size and header, and of the size alone. */
 enum { RECEIVED_BYTES = 64 * 1024, FRAME_START_BYTES = 12, SIZE_BYTES = 4, SMALLEST_BYTES = 8, CLIENT_ID_AT = 8 };
@@ -57,14 +43,6 @@ static PyMemberDef members[] = {
 
 /* The result for a frame: left to the twin, sent, or an exception. */
 enum { LEFT = 0, SENT = 1, FAILED = -1 };
-
-static inline uint32_t big_endian(const uint8_t *at, int size)
-{
-    uint32_t value = 0;
-    for (int place = 0; place < size; place++)
-        value = value << 8 | at[place];
-    return value;
-}
 
 /* Finds the next frame of some bytes, if it is whole and small. Twin: the loop of RequestReader._take. */
 static bool next_frame(const FrameReceiver *self, const uint8_t *bytes, Py_ssize_t size, RequestFrame *frame)
@@ -103,18 +81,6 @@ static long target_of(const FrameReceiver *self, Fields *channel, const RequestF
     long target = found ? PyLong_AsLong(found) : -2;
     Py_XDECREF(found);
     return target == -1 && PyErr_Occurred() ? -2 : target;
-}
-
-/* Returns whether a frame has the client id that its connection is known by. */
-static bool has_known_client(const Fields *channel, const RequestFrame *frame)
-{
-    char *prefix;
-    Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(channel->slots[client_prefix_FIELD], &prefix, &size) < 0) {
-        PyErr_Clear();
-        return false;
-    }
-    return size <= frame->size - CLIENT_ID_AT && memcmp(frame->bytes + CLIENT_ID_AT, prefix, (size_t)size) == 0;
 }
 
 /* Writes an envelope, a frame and its session into a ring. Twin: RequestSender.try_send. */
@@ -185,7 +151,8 @@ static RingProducer *ring_to(const FrameReceiver *self, Py_ssize_t target, Reque
 static int send_frame(FrameReceiver *self, Fields *channel, const RequestFrame *frame, int64_t now_ns)
 {
     bool is_produce = frame->api_key == PRODUCE_KEY;
-    if (frame->api_key == API_VERSIONS_KEY || !has_known_client(channel, frame))
+    if (frame->api_key == API_VERSIONS_KEY
+        || starts_with(frame->bytes + CLIENT_ID_AT, frame->size - CLIENT_ID_AT, channel->slots[client_prefix_FIELD]) < 0)
         return LEFT;
     if (!is_produce && number_in(channel, kept_bytes_FIELD) + frame->size > OWN_BYTES)
         return LEFT;
@@ -297,30 +264,10 @@ DEFINE_FIELDS(receiver, RECEIVER_FIELD_COUNT)
 static PyMethodDef methods[]
     = {{"receive", (PyCFunction)(void (*)(void))receive, METH_O, "Receive, and send frames on."}, {0}};
 
-static PyType_Slot receiver_slots[] = {{Py_tp_doc, "Receives the requests of channels."}, {Py_tp_methods, methods},
-    FIELDS_SLOTS(receiver, members, receiver_destroy), {0, NULL}};
+DEFINE_FIELDS_SPEC(receiver, "FrameReceiver", sizeof(FrameReceiver), members, receiver_destroy, {Py_tp_methods, methods},
+    {0, NULL})
 
-static PyType_Spec receiver_spec = {.name = "rotunda.broker.native.compiled.FrameReceiver",
-    .basicsize = sizeof(FrameReceiver), .flags = FIELDS_FLAGS, .slots = receiver_slots};
-
-static PyMemberDef channel_members[] = {CHANNEL_FIELDS(FIELD_MEMBER){0}};
-
-DEFINE_FIELDS(channel, CHANNEL_FIELD_COUNT)
-
-static PyType_Slot channel_slots[]
-    = {{Py_tp_doc, "The attributes of a channel that are read in C."},
-        FIELDS_SLOTS(channel, channel_members, channel_destroy), {0, NULL}};
-
-static PyType_Spec channel_spec = {.name = "rotunda.broker.native.compiled.ChannelFields",
-    .basicsize = sizeof(Fields) + CHANNEL_FIELD_COUNT * sizeof(PyObject *), .flags = FIELDS_FLAGS,
-    .slots = channel_slots};
-
-static PyTypeObject *channel_type;
-
-bool is_channel(PyObject *object)
-{
-    return is_of(object, channel_type) && has_fields((Fields *)object, channel_members, CHANNEL_FIELD_COUNT);
-}
+DEFINE_BASE(channel, "ChannelFields", CHANNEL_FIELDS, CHANNEL_FIELD_COUNT, , {0, NULL})
 
 int add_frame_receiver(PyObject *module)
 {

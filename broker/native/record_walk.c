@@ -11,7 +11,6 @@ enum { PENDING = -1, RIGHT = 0, WRONG = 1, LEFT = 2 };
 
 /* The budget of a step in records or headers of records; about a millisecond. */
 #define RECORDS_AT_ONCE 65536
-#define BATCH_HEADER_BYTES 61
 #define NO_TIMESTAMP (-1)
 
 /* A step of a walk. Twin: RecordWalk. Positions are bytes from the start of the records; the deltas are the step's. */
@@ -80,14 +79,15 @@ static int walk_records(Walk *walk, const uint8_t *data, Py_ssize_t size, int64_
     return walk->at == size ? RIGHT : WRONG;
 }
 
-/* Returns whether records match their header. Twin: is_as_claimed, after its checks. */
-static bool has_claimed_records(const Py_buffer *batch, int64_t count, int64_t base_timestamp, int64_t max_timestamp)
+bool has_claimed_records(const uint8_t *batch, int64_t size, int64_t count, int64_t base_timestamp, int64_t max_timestamp)
 {
-    Py_ssize_t header_bytes = batch->len < BATCH_HEADER_BYTES ? batch->len : BATCH_HEADER_BYTES;
-    const uint8_t *records = (const uint8_t *)batch->buf + header_bytes;
+    if (count > RECORDS_AT_ONCE || max_timestamp < NO_TIMESTAMP)
+        return false;
+    int64_t header_bytes = size < BATCH_HEADER_BYTES ? size : BATCH_HEADER_BYTES;
     Walk walk = {.count = count, .least_delta = INT64_MAX, .largest_delta = INT64_MIN};
-    return walk_records(&walk, records, batch->len - header_bytes, RECORDS_AT_ONCE) == RIGHT && walk.least_delta >= 0
-        && walk.largest_delta >= 0 && (Delta)base_timestamp + walk.largest_delta == max_timestamp;
+    return walk_records(&walk, batch + header_bytes, size - header_bytes, RECORDS_AT_ONCE) == RIGHT
+        && walk.least_delta >= 0 && walk.largest_delta >= 0
+        && (Delta)base_timestamp + walk.largest_delta == max_timestamp;
 }
 
 /* is_as_claimed(batch, count, base_timestamp, max_timestamp) -> bool. Twin: is_as_claimed. */
@@ -104,12 +104,10 @@ static PyObject *is_as_claimed(PyObject *module, PyObject *const *arguments, Py_
         if (numbers[place] == -1 && PyErr_Occurred())
             return NULL;
     }
-    if (numbers[0] > RECORDS_AT_ONCE || numbers[2] < NO_TIMESTAMP)
-        return PyBool_FromLong(false);
     Py_buffer batch;
     if (PyObject_GetBuffer(arguments[0], &batch, PyBUF_SIMPLE) < 0)
         return NULL;
-    bool is_so = has_claimed_records(&batch, numbers[0], numbers[1], numbers[2]);
+    bool is_so = has_claimed_records(batch.buf, batch.len, numbers[0], numbers[1], numbers[2]);
     PyBuffer_Release(&batch);
     return PyBool_FromLong(is_so);
 }

@@ -6,23 +6,13 @@
  */
 
 #include "channel.h"
+#include "envelopes.h"
 #include "ring.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-
-/* RESPONSE_ENVELOPE of shm/layout.py; the facts for the request log are copied whole. */
-typedef struct {
-    int64_t connection_id, sequence, size;
-    int32_t range_count;
-    int16_t kind;
-    uint8_t facts[104] __attribute__((aligned(8)));
-} ResponseEnvelope;
-
-_Static_assert(sizeof(ResponseEnvelope) == 136, "RESPONSE_ENVELOPE has 136 bytes");
 
 /* FILE_RANGE of shm/layout.py. */
 typedef struct {
@@ -178,7 +168,7 @@ static bool add_response(
     self->responses = larger;
     Fields *channel = response->channel;
     PyObject *completion
-        = Py_BuildValue("y#O", (const char *)envelope->facts, (Py_ssize_t)sizeof envelope->facts, now_ns);
+        = Py_BuildValue("y#O", (const char *)&envelope->facts, (Py_ssize_t)sizeof envelope->facts, now_ns);
     if (completion == NULL || !drop_copy(channel, envelope->sequence)
         || !put_in(channel, next_response_FIELD, PyLong_FromLongLong(envelope->sequence + 1))
         || (response->file && !put_in(channel, resend_count_FIELD, PyLong_FromLong(0)))) {
@@ -436,15 +426,11 @@ static void destroy(PyObject *object)
 static PyMethodDef methods[] = {{"read", (PyCFunction)(void (*)(void))read_ring, METH_VARARGS, "Read responses from a ring."},
     {"send", (PyCFunction)(void (*)(void))send_all, METH_VARARGS, "Send the responses read."}, {0}};
 
-static PyType_Slot type_slots[] = {{Py_tp_doc, "Sends the responses of channels."}, {Py_tp_methods, methods},
-    FIELDS_SLOTS(fields, members, destroy), {0, NULL}};
-
-static PyType_Spec type_spec = {.name = "rotunda.broker.native.compiled.ResponseSender",
-    .basicsize = sizeof(ResponseSender), .flags = FIELDS_FLAGS, .slots = type_slots};
+DEFINE_FIELDS_SPEC(fields, "ResponseSender", sizeof(ResponseSender), members, destroy, {Py_tp_methods, methods}, {0, NULL})
 
 int add_response_sender(PyObject *module)
 {
-    PyTypeObject *type = add_type(module, &type_spec);
+    PyTypeObject *type = add_type(module, &fields_spec);
     Py_XDECREF((PyObject *)type);
     return type == NULL ? -1 : 0;
 }

@@ -7,10 +7,10 @@ the new end in shared memory (the one word that commits them), then acknowledge.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from rotunda.broker.ipc.request import Request
+    from rotunda.broker.ipc.request import Request, RequestRing, RingFrame
     from rotunda.broker.log.partition_log import PartitionLog
     from rotunda.broker.protocol.messages.produce import ProduceResponseTemplate
     from rotunda.broker.protocol.records import RawHeader
@@ -43,11 +43,14 @@ class PlainProduce(Protocol):
 #: (request, cached request, header, base offset, batch) of each single-partition request.
 FastAppends: TypeAlias = "list[tuple[Request, PlainProduce, RawHeader, int, memoryview]]"
 
+#: (cached request, the same in C, ring, frame, processor, time of dequeuing, offset of the batch in the rings) of each.
+RingAppends: TypeAlias = "list[tuple[Any, Any, RequestRing, RingFrame, int, int, int]]"
+
 
 class OwnedPartition:
     """A partition of this handler: its log, the writer of its row, and the batches staged for the next commit."""
 
-    __slots__ = ("callbacks", "fast_appends", "log", "published_end", "row", "writer")
+    __slots__ = ("callbacks", "fast_appends", "log", "published_end", "ring_appends", "row", "writer")
 
     def __init__(self, log: PartitionLog, row: int, writer: RowWriter) -> None:
         self.log = log
@@ -56,6 +59,8 @@ class OwnedPartition:
         #: (callback, base offset, append time, the batch in its request) of batches from the general path.
         self.callbacks: list[tuple[AppendCallback, int, int, memoryview]] = []
         self.fast_appends: FastAppends = []
+        #: Those of compiled code. Always the same object.
+        self.ring_appends: RingAppends = []
         #: All records below this offset are committed.
         self.published_end = log.log_end_offset
 

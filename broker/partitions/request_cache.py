@@ -185,6 +185,11 @@ class RequestCache(Generic[R]):
         """Return the number of connections with a cached request."""
         return len(self.last)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the metadata are those that its entries depend on."""
+        return self._version == self._metadata.version
+
     def find(self, request: Request) -> tuple[R, Any] | None:
         """Return the cached request that this one matches, and the varying part; None if there is none. HOT.
 

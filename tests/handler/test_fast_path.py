@@ -15,10 +15,12 @@ from tests.support.stepped_broker import ARENA_BYTES, Sent, SteppedBroker
 from tests.support.wire_messages import PRODUCE
 
 
-def produce_frame(version: int, records: bytes) -> bytes:
+def produce_frame(version: int, records: bytes, acks: int = 1) -> bytes:
     """Return a Produce of partition 0, from its api key on."""
     topics = [{"name": "topic", "partition_data": [{"index": 0, "records": bytes(records)}]}]
-    return codec.encode_request(PRODUCE, version, 0, "test", {"acks": 1, "timeout_ms": 1000, "topic_data": topics})[4:]
+    return codec.encode_request(PRODUCE, version, 0, "test", {"acks": acks, "timeout_ms": 1000, "topic_data": topics})[
+        4:
+    ]
 
 
 def outcome(sent: Sent) -> tuple[int, int]:

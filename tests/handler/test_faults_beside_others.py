@@ -13,12 +13,14 @@ from rotunda.broker.coordinator.transaction.shard import TransactionShard
 from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
 from rotunda.broker.handler import handler_process
 from rotunda.broker.handler.group_fast_path import CommitResponses
-from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request import Request, RequestDecoder
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
 from rotunda.broker.ipc.response_writer import ResponseWriter
 from rotunda.broker.log.log_manager import LogManager
 from rotunda.broker.log.partition_log import PartitionLog
+from rotunda.broker.native import compiled
 from rotunda.broker.partitions.produce import produce
+from rotunda.broker.protocol.messages.produce import ProduceResponseTemplate
 from rotunda.broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
 from tests.support.answered_request import answered_request
 from tests.support.record_batches import record_batch
@@ -48,6 +50,11 @@ def numbered(stepped: SteppedBroker, partition: int, count: int = 3) -> list[Cli
     return clients
 
 
+def leave_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make compiled code leave the response to every Produce to its twin: its bytes are too few for a base offset."""
+    monkeypatch.setattr(ProduceResponseTemplate, "offset_at", 0)
+
+
 def test_a_response_that_cannot_be_made_closes_its_connection_and_the_others_are_given(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -71,6 +78,7 @@ def test_a_response_that_cannot_be_made_closes_its_connection_and_the_others_are
 def test_a_response_of_the_fast_way_that_cannot_be_made_costs_no_other(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    leave_responses(monkeypatch)
     partition = stepped.owned_by("topic", 0)[0]
     clients = numbered(stepped, partition)
     sent = [client.produce([("topic", partition, record_batch([b"a"]))]) for client in clients]
@@ -85,6 +93,34 @@ def test_a_response_of_the_fast_way_that_cannot_be_made_costs_no_other(
     stepped.settle()
     assert [each.answer.kind == CLOSE_CONNECTION for each in sent] == [True, False, False]
     assert [code for each in sent[1:] for code, _ in produced(each)] == [0, 0]
+    assert "ours" in caplog.text
+
+
+@pytest.mark.skipif(compiled is None, reason="only requests of compiled code are read again")
+def test_a_request_that_cannot_be_read_again_costs_no_other(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave_responses(monkeypatch)
+    partition = stepped.owned_by("topic", 0)[0]
+    clients = numbered(stepped, partition)
+    sent = [client.produce([("topic", partition, record_batch([b"a"]))]) for client in clients]
+    read_again = RequestDecoder.read_again
+
+    def faulty(*args: Any) -> Request:
+        request = read_again(*args)
+        if request.connection_id == clients[0].connection:
+            raise ZeroDivisionError("ours")
+        return request
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RequestDecoder, "read_again", faulty)
+        stepped.run_once(0)
+    stepped.drain()
+    later = [client.produce([("topic", partition, record_batch([b"b"]))]) for client in clients]
+    stepped.settle()
+    assert [len(each.answers) for each in (*sent, *later)] == [0, 1, 1, 1, 1, 1]
+    assert [produced(each) for each in (*sent[1:], *later)] == [[(0, offset)] for offset in range(7, 12)]
+    assert stepped.released(0, 0)
     assert "ours" in caplog.text
 
 

@@ -14,6 +14,7 @@ import pytest
 from rotunda.broker.handler.api_calls import ApiCalls
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, SEND
 from rotunda.broker.log.partition_log import PartitionLog
+from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.partitions.fetch.fetch import Fetch
 from rotunda.broker.partitions.fetch.fetches import Fetches
 from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
@@ -75,20 +76,26 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
 
 
+@pytest.mark.parametrize("known", [0, 3])
 def test_a_produce_that_kills_is_dropped_after_the_second_death(
-    stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
+    stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture, known: int
 ) -> None:
     """Earlier and later requests in its ring get a response, and are in the log once."""
-    kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
+    kills(LogSegment, "try_stage", lambda _, batch, *__: bytes(batch))
     partition = stepped.owned_by("topic", 0)[0]
+    clients = [stepped.client() for _ in range(3)]
+    for client in clients[:known]:
+        client.produce([("topic", partition, record_batch([b"known"]))])
+    stepped.settle()
     before, poison, behind = (
-        stepped.client().produce([("topic", partition, record_batch([value]))]) for value in (b"one", POISON, b"two")
+        client.produce([("topic", partition, record_batch([value]))])
+        for client, value in zip(clients, (b"one", POISON, b"two"), strict=True)
     )
     assert settle(stepped) == 2
     assert is_dropped(poison)
     assert poison.answer.error_code == -1
-    assert (produced(before), produced(behind)) == ([(0, 0)], [(0, 1)])
-    assert stepped.values("topic", partition) == [b"one", b"two"]
+    assert (produced(before), produced(behind)) == ([(0, known)], [(0, known + 1)])
+    assert stepped.values("topic", partition) == [b"known"] * known + [b"one", b"two"]
     [line] = lines(caplog)
     assert "Produce version 7 of client 'test' at " in line
     assert "has killed handler 0 2 times; it is dropped" in line

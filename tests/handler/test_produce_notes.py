@@ -64,6 +64,26 @@ def test_what_could_not_be_written_is_rejected_again_by_a_replacement(
     assert b"later 2" in stepped.values("topic", own)
 
 
+def test_a_full_disk_rejects_all_requests_of_known_connections(
+    stepped: SteppedBroker, with_full_disk: Callable[[Callable[[], object]], None]
+) -> None:
+    own = stepped.owned_by("topic", 0)[0]
+    clients = [stepped.client() for _ in range(3)]
+
+    def send(value: bytes) -> list[Sent]:
+        return [client.produce([("topic", own, record_batch([value]))]) for client in clients]
+
+    send(b"known")
+    stepped.settle()
+    failed = send(b"failed")
+    with_full_disk(lambda: stepped.run_once(0))
+    later = send(b"later")
+    stepped.settle()
+    assert [produced(each) for each in failed] == [[(STORAGE_ERROR, -1)]] * 3
+    assert [produced(each) for each in later] == [[(0, offset)] for offset in (3, 4, 5)]
+    assert stepped.values("topic", own) == [b"known"] * 3 + [b"later"] * 3
+
+
 def produced_of(payload: bytes) -> list[int]:
     return [part.error_code for part in read_produce(payload[8:])]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 import struct
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rotunda.broker import native
-from tests.support.native import load, module_of
+from tests.support.native import exactly, load, module_of
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 from tests.support.walked_records import Claimed, damaged_records, lying_records, similar_records
 
@@ -26,11 +25,6 @@ from rotunda.broker.protocol.records import read_header  # noqa: E402
 from tests.native.channel_fuzz import compare_channels, compare_rings  # noqa: E402
 
 PENDING = twin.PENDING
-
-
-def exactly(data: bytes) -> memoryview:
-    """Return a buffer of exactly these bytes, without the zero byte after a bytes object."""
-    return memoryview((ctypes.c_ubyte * len(data)).from_buffer_copy(data)).cast("B")
 
 
 def walked(module: ModuleType, data: object, count: int, is_keyed: bool, budget: int) -> tuple[int, ...]:

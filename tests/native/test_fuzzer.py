@@ -14,9 +14,10 @@ REPOSITORY = Path(__file__).parents[2]
 FUZZING_S = 200
 
 
-def fuzz(library: Path, cases: int, **environment: str) -> None:
-    """Run the fuzzer in a process of its own, as a library may end it."""
-    command = [sys.executable, "-m", "tests.native.fuzzer", library, str(random_seed()), str(cases)]
+def fuzz(library: Path | str, cases: int, program: str = "fuzzer", seed: int | None = None, **environment: str) -> str:
+    """Run a fuzzer in a process of its own, as a library may end it; return its output."""
+    seed = random_seed() if seed is None else seed
+    command = [sys.executable, "-m", f"tests.native.{program}", library, str(seed), str(cases)]
     ran = subprocess.run(
         command,
         cwd=REPOSITORY,
@@ -26,11 +27,20 @@ def fuzz(library: Path, cases: int, **environment: str) -> None:
         timeout=FUZZING_S,
         check=False,
     )
-    assert ran.returncode == 0, ran.stdout[-200:] + ran.stderr[-4000:]
+    assert ran.returncode == 0, f"seed {seed}: " + ran.stdout[-200:] + ran.stderr[-4000:]
+    return ran.stdout
+
+
+def compare_produces(library: Path, cases: int, **environment: str) -> None:
+    seed = random_seed()
+    wanted = fuzz("-", cases, "produce_fuzz", seed)
+    assert fuzz(library, cases, "produce_fuzz", seed, **environment) == wanted, f"seed {seed}"
 
 
 def test_the_compiled_module_does_as_its_twins(tmp_path: Path) -> None:
-    fuzz(build(tmp_path, "-O2"), 500)
+    library = build(tmp_path, "-O2")
+    fuzz(library, 500)
+    compare_produces(library, 5)
 
 
 @pytest.mark.slow
@@ -38,11 +48,11 @@ def test_no_sanitizer_finds_anything(tmp_path: Path) -> None:
     """With an allocator that separates every buffer from others."""
     library = build(tmp_path, *SANITIZED)
     runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
-    fuzz(
-        library,
-        300,
-        LD_PRELOAD=runtime.strip(),
-        PYTHONMALLOC="malloc",
-        ASAN_OPTIONS="detect_leaks=0",
-        UBSAN_OPTIONS="print_stacktrace=1",
-    )
+    environment = {
+        "LD_PRELOAD": runtime.strip(),
+        "PYTHONMALLOC": "malloc",
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    fuzz(library, 300, **environment)
+    compare_produces(library, 10, **environment)

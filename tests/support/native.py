@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import shutil
@@ -40,6 +41,11 @@ def build(directory: Path, *options: str) -> Path:
 def load(library: Path) -> ModuleType:
     """Return the module of a library."""
     return module_of("compiled", library)
+
+
+def exactly(data: bytes | memoryview) -> memoryview:
+    """Return a buffer of exactly these bytes, without the zero byte after a bytes object."""
+    return memoryview((ctypes.c_ubyte * len(data)).from_buffer_copy(data)).cast("B")
 
 
 def implementation(name: str, kind: str) -> ModuleType:

@@ -91,6 +91,8 @@ class Sent:
     version: int
     frame: bytes
     answers: list[Answer] = field(default_factory=list)
+    #: The bytes before each of them in its ring, which have the facts for the request log.
+    envelopes: list[bytes] = field(default_factory=list)
     received_ns: int = 0
 
     @property
@@ -361,7 +363,8 @@ class SteppedBroker:
 
     def _take_answer(self, at: int) -> None:
         view = self.context.rings.view
-        envelope = dict(zip(_RESPONSE_FIELDS, RESPONSE.unpack_from(view, at), strict=True))
+        packed = bytes(view[at : at + RESPONSE.size])
+        envelope = dict(zip(_RESPONSE_FIELDS, RESPONSE.unpack(packed), strict=True))
         connection, sequence = envelope["connection_id"], envelope["sequence"]
         kind = envelope["kind"] & ~(THROTTLED | FAILED)
         ranges, size = envelope["range_count"], envelope["size"]
@@ -386,6 +389,7 @@ class SteppedBroker:
         pieces.append(bytes(view[inline_at:end]))
         client = self._clients.get(connection)
         if client is not None and sequence in client.sent:
+            client.sent[sequence].envelopes.append(packed)
             client.sent[sequence].answers.append(
                 Answer(kind, envelope["error_code"], b"".join(pieces), ranges, envelope["throttled_by"])
             )

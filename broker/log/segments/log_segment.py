@@ -181,15 +181,15 @@ class LogSegment:
         self._roll_deadline_ms = self._roll_anchor_ms + roll_after_ms
 
     def try_stage(self, batch: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
-        """Stage one batch, or return False if it belongs in the next segment. HOT. Not for an empty segment."""
+        """Stage one batch, or return False if the segment is empty or the batch belongs in the next. HOT."""
         position = self.staged_position
         if (
-            position + size_bytes > self.full_bytes
+            not position
+            or position + size_bytes > self.full_bytes
             or (now_ms if self._rolls_by_wall else max_timestamp_ms) > self._roll_deadline_ms
             or last_offset > self._largest_offset
         ):
             return False
-        self._chunks.append(batch)
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
@@ -197,6 +197,8 @@ class LogSegment:
         if unindexed > self.index_interval_bytes:
             self._index_batch(last_offset, position)
             unindexed = 0
+        # After all that may fail: a batch that is not staged is not written.
+        self._chunks.append(batch)
         self._bytes_since_index_entry = unindexed + size_bytes
         self.staged_position = position + size_bytes
         return True

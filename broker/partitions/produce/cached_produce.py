@@ -6,14 +6,18 @@ Runs in handler processes.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
 
 from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_channel import RESPONSE_TO_KIND, SEND
 from rotunda.broker.ipc.request_facts import subject, tail
+from rotunda.broker.native import compiled
 from rotunda.broker.partitions.owned_partition import OwnedPartition
 from rotunda.broker.partitions.request_cache import PREFIX_START, CachedRequest
 from rotunda.broker.protocol.messages.produce import FIRST_FLEXIBLE, Part, single_partition_response
 from rotunda.broker.protocol.primitives import read_unsigned_varint
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.security.session import ANONYMOUS, pack_session
 
 _INT32 = Struct(">i")
 
@@ -28,6 +32,7 @@ class CachedProduce(CachedRequest):
         "about",
         "acks",
         "flexible",
+        "known",
         "owned",
         "quotas",
         "records_at",
@@ -59,6 +64,22 @@ class CachedProduce(CachedRequest):
         self.unpack = head.unpack_from
         self.records_at = PREFIX_START + head.size
         self.smallest_bytes = self.records_at + BATCH_HEADER_BYTES
+        #: The same for compiled code; None: it does not handle these requests.
+        self.known = None if compiled is None or quotas is not None or not acks else self._known()
+
+    def _known(self) -> Any:
+        offset_at = self.template.offset_at
+        if offset_at is None:
+            return None
+        known, owned, session = compiled.KnownProduce(), self.owned, self.session  # type: ignore[union-attr]
+        known.owned, known.log, known.appends, known.row = owned, owned.log, owned.ring_appends, owned.row
+        known.version, known.is_flexible, known.prefix = self.version, self.flexible, self.prefix
+        known.session = b"" if session is ANONYMOUS else pack_session(session.user, session.host, session.reached)
+        wire = self.template.fill(0, 0, 0, -1, 0)
+        size = len(wire)
+        known.response = RESPONSE_TO_KIND.pack(0, 0, size, 0, SEND, *(0,) * 6, size, *(0,) * 6, self.tail) + wire
+        known.offset_at = RESPONSE_TO_KIND.size + offset_at
+        return known
 
     def varying(self, view: memoryview, start: int, end: int) -> memoryview | None:
         """Return the records of a request that equals this one in all else, or None. HOT."""

@@ -50,6 +50,8 @@ class PartitionAppender:
         self.commit_ns = 0
         #: By row, the partitions with staged batches. Always the same object.
         self.dirty: dict[int, OwnedPartition] = {}
+        #: Responds to the ``ring_appends`` of a partition, with its error and the time: `RingProduces.complete`.
+        self.complete_ring: Callable[[OwnedPartition, int, int], None] = _nothing_to_complete
         self._waiting: list[Deferred] = []
         self._responses = responses
         self._write_failed = write_failed
@@ -174,6 +176,7 @@ class PartitionAppender:
             self.bytes_appended += size_bytes
             if records > 0:
                 owned.writer.count_appended(records, size_bytes)
+            self.complete_ring(owned, error, now_ns)
             if owned.fast_appends:
                 if throttled is None and (whose := owned.fast_appends[0][0].quotas) is not None:
                     throttled = _charge_staged(whose, [each.fast_appends for _, each in dirty], now_ns)
@@ -247,6 +250,10 @@ class PartitionAppender:
             self._responses.send(request, now_ns, now_ns, wire, facts)
         else:
             self._responses.close_connection(request, now_ns, facts)
+
+
+def _nothing_to_complete(_owned: OwnedPartition, _error: int, _now_ns: int) -> None:
+    pass
 
 
 def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:

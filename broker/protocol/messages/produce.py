@@ -227,6 +227,11 @@ class ProduceResponseTemplate:
         #: Length of the whole response, size prefix included: the same for all.
         self.size_bytes = layout.size
 
+    @property
+    def offset_at(self) -> int | None:
+        """Return where the base offset is, two numbers before the log start offset; None: the response has none."""
+        return len(self._prefix) + 4 + len(self._middle) + 2 if self._with_start else None
+
     def fill(
         self,
         correlation_id: int,
