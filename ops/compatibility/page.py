@@ -17,7 +17,7 @@ DETAIL_CHARACTERS = 200
 COLUMNS = ("client", "version", "day", "result", "features")
 HEAD = """# Compatibility
 
-Unmodified clients against a real broker, feature by feature:
+Unmodified clients against a real broker:
 
 ```
 ops/compat                           # all clients
@@ -28,7 +28,7 @@ ops/compat --tests                   # tests of limits, SASL, ACLs
 
 *Handlers killed*: while handlers are killed ([reliability](reliability.md)). *Not run*: the client's tools are missing.
 Each check was held against Apache Kafka {kafka} too, except those that read Rotunda's files or kill its processes.
-librdkafka's tests get topics of one replica where they ask for three.
+librdkafka's tests get topics of one replica.
 
 Streams groups (KIP-1071) are not served: `group.protocol=streams` ends with Kafka's error for a disabled protocol.
 
