@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rotunda.broker.coordinator.records import Record
 from rotunda.broker.coordinator.share_state.records import SharePlace, StoredState
-from rotunda.broker.coordinator.share_state.shard import ShareStateShard
+from rotunda.broker.coordinator.share_state.shard import ShareCounts, ShareGroup, ShareStateShard
 from rotunda.broker.partitions.share.delivery import StateBatch
+from rotunda.broker.partitions.share.share_window import AcquireTerms, DeliveryTerms, LogBatch
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.timers import Timers
+from tests.support.fakes import FakeClock
 
 A, B = (bytes([number]) * 16 for number in (1, 2))
 PLACES = [SharePlace(A, 0), SharePlace(A, 1), SharePlace(B, 0)]
@@ -98,6 +103,16 @@ def test_what_is_loaded_is_what_was_written_also_after_pruning(seed: int) -> Non
     assert set(store.errors) <= {0}
 
 
+@pytest.mark.parametrize(("most", "versions"), [(3, [0, 1, 1, 1, 0, 1]), (0, [0, 0, 0, 0, 0, 0])])
+def test_a_snapshot_follows_a_number_of_updates(most: int, versions: list[int]) -> None:
+    """S93."""
+    store = Store(most)
+    store.initialize("g", PLACES[:1])
+    for start in range(5):
+        store.shard.store("g", PLACES[0], start, 0, [])
+    assert [int.from_bytes(key[:2], "big") for key, _ in store.log.records] == versions
+
+
 def test_snapshots_are_not_repeated_while_nothing_is_written() -> None:
     """S95."""
     store = Store()
@@ -158,3 +173,51 @@ def test_the_state_of_a_deleted_topic_is_gone() -> None:
     store.shard.delete("g", [B], store.errors.append)
     assert store.loaded() == {}
     assert store.shard.oldest_needed() == len(store.log.records)
+
+
+# ---- groups in use -------------------------------------------------------------------------------------------------
+
+
+class InUse:
+    """A group in use: one window over the log's first 20 records, and the timers of its locks."""
+
+    def __init__(self) -> None:
+        self.store, self.clock = Store(), FakeClock()
+        self.timers = Timers(self.clock.monotonic_ns)
+        self.store.initialize("g", PLACES[:1])
+        self.terms = DeliveryTerms(lock_ns=20_000, count_limit=5, most_in_flight=2000)
+        memory: Any = SimpleNamespace(add=lambda _: None)
+        shard = self.store.shard
+        self.group = ShareGroup("g", shard, lambda _: self.terms, self.timers, lambda *_: None, ShareCounts(), memory)
+        shard.groups["g"] = self.group
+        self.window = self.group.begin(PLACES[0], 0, [])
+
+    def acquire(self, batch: LogBatch) -> None:
+        self.window.acquire([batch], AcquireTerms("a", 500, 0), self.terms, self.clock.monotonic_ns())
+        self.group.watch_locks(PLACES[0])
+
+    def advance_ns(self, nanoseconds: int) -> None:
+        self.clock.advance_ns(nanoseconds)
+        self.timers.run_due(self.clock.monotonic_ns())
+
+
+def test_a_lowered_lock_duration_ends_later_locks_before_earlier_ones() -> None:
+    """S8A: it is that of the acquisition, and not that of the group's first lock."""
+    use = InUse()
+    use.acquire(LogBatch(0, 9))
+    use.terms = use.terms._replace(lock_ns=1000)
+    use.acquire(LogBatch(10, 19))
+    use.advance_ns(999)
+    assert use.window.waiting == 0
+    use.advance_ns(1)
+    assert use.window.batches() == [StateBatch(0, 9, 1, 1), StateBatch(10, 19, 0, 1)]
+    use.advance_ns(19_000)
+    assert use.window.waiting == 20
+
+
+def test_the_window_of_a_deleted_topic_ends_with_its_locks() -> None:
+    """S69."""
+    use = InUse()
+    use.acquire(LogBatch(0, 9))
+    use.store.shard.delete("g", [A], use.store.errors.append)
+    assert (use.group.windows, use.timers.next_deadline_ns()) == ({}, None)

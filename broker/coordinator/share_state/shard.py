@@ -315,10 +315,17 @@ class ShareGroup:
             self.changed(place)
 
     def watch_locks(self, place: SharePlace) -> None:
-        """Set the timer for the first lock of a window, unless an earlier one is set."""
+        """Set the timer for the first lock of a window, unless an earlier one is set.
+
+        A later lock may end first: the group's lock duration may have been lowered.
+        """
         deadline_ns = self.windows[place].next_deadline_ns
-        if deadline_ns is not None and place not in self._lock_timers:
-            self._lock_timers[place] = self._timers.at_ns(deadline_ns, lambda: self._expire(place))
+        timer = self._lock_timers.get(place)
+        if deadline_ns is None or (timer is not None and timer.deadline_ns <= deadline_ns):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._lock_timers[place] = self._timers.at_ns(deadline_ns, lambda: self._expire(place))
 
     def _expire(self, place: SharePlace) -> None:
         del self._lock_timers[place]
