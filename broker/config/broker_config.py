@@ -406,6 +406,12 @@ def _session_rule(kind: str) -> tuple[tuple[str, ...], Callable[[BrokerConfig], 
     return names, complaint
 
 
+def _share_sessions_complaint(config: BrokerConfig) -> str | None:
+    """Return an error if the members of one share group may need more sessions than the broker has. As in Kafka."""
+    sessions, members = config.group_share_max_share_sessions, config.group_share_max_size
+    return None if sessions >= members else f"{sessions} must be at least group.share.max.size ({members})"
+
+
 _Rules = tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...]
 
 _RULES_OF_A_START: _Rules = ((("min.insync.replicas", "one.replica.suffices"), _in_sync_complaint),)
@@ -425,4 +431,5 @@ _RULES: _Rules = (
     (("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"), compaction_lag_complaint),
     *((names, _bounds_rule(names)) for names in bounded_settings()),
     *map(_session_rule, ("consumer", "share")),
+    (("group.share.max.share.sessions", "group.share.max.size"), _share_sessions_complaint),
 )

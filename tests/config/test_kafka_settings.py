@@ -64,7 +64,7 @@ OTHER_MODES = {"advertised.listeners"}
 
 
 def test_settings_are_described_as_kafka_describes_them() -> None:
-    """Kafka 4.4 describes 350; of those that are served here the type is Kafka's, and nearly always the default."""
+    """V16, V17: of 350 settings. Of those that are served the type is Kafka's, and nearly always the default."""
     config = load(None, {}, {})
     entries = described(config)
     kafka = kafka_settings()
@@ -110,7 +110,7 @@ def test_no_secret_of_a_listener_is_shown() -> None:
 
 
 def test_each_setting_of_kafka_is_served_kept_or_rejected() -> None:
-    """A setting that is newly served is removed from the tables of `broker.config.kafka`."""
+    """V16, V17: a setting that is newly served is removed from the tables of `broker.config.kafka`."""
     validated = {name for name in kafka_settings() if name in REJECTED or without_meaning(name)}
     assert validated | BROKER_KEYS.keys() >= kafka_settings().keys()
     assert validated & BROKER_KEYS.keys() == set()
@@ -151,6 +151,7 @@ def test_what_has_no_meaning_has_kafkas_range(name: str, value: str, complaint: 
         ({"group.share.max.partition.max.record.locks": "2000"}, None),
         ({"group.share.max.heartbeat.interval.ms": "45000", "group.share.heartbeat.interval.ms": "45000"}, "45000)"),
         ({"group.consumer.heartbeat.interval.ms": "4000"}, "group.consumer.min.heartbeat.interval.ms (5000)"),
+        ({"group.share.max.share.sessions": "199"}, "199 must be at least group.share.max.size (200)"),
     ],
 )
 def test_values_for_all_groups_are_within_those_for_one(settings: dict[str, str], complaint: str | None) -> None:

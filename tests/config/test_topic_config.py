@@ -70,6 +70,7 @@ def described(overrides: dict[str, str], **sets: str) -> dict[str, ConfigEntry]:
 
 
 def test_the_set_and_its_defaults_are_kafkas() -> None:
+    """V16."""
     assert {name: entry.value for name, entry in described({}).items()} == KAFKA_DEFAULTS
     assert LogConfig() == LogConfig.resolve({}, BROKER)
 

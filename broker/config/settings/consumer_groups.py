@@ -32,9 +32,9 @@ class ConsumerGroupSettings:
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         Kind.LIST,
         ("classic", "consumer"),
-        choices=("classic", "consumer"),
+        choices=("classic", "consumer", "share"),
         validator=_with_classic,
-        doc="Enabled group protocols. Without consumer, KIP-848's requests are rejected.",
+        doc="Enabled protocols. Without consumer, KIP-848's requests are rejected; share has no effect.",
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         Kind.LIST,
