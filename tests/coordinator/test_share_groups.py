@@ -95,6 +95,19 @@ def test_invalid_heartbeats(member_id: str, epoch: int, fields: dict[str, object
     assert described(coordinator.shard) == before
 
 
+@pytest.mark.parametrize("append_error", [0, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_response_waits_for_the_commit_of_its_records(coordinator: ShareCoordinator, append_error: int) -> None:
+    """S29: a member that has joined without a stored record would be unknown to a successor."""
+    coordinator.join("m1", "b")
+    responses: list[HeartbeatAnswer] = []
+    coordinator.heartbeat(responses.append, "m2", 0, subscribed_topic_names=("b",))
+    assert responses == []
+    coordinator.append_error = append_error
+    coordinator.run_once()
+    expected = ErrorCode.COORDINATOR_NOT_AVAILABLE if append_error else 0
+    assert [each.error_code for each in responses] == [expected]
+
+
 def test_a_member_that_missed_a_response_sends_its_previous_epoch(coordinator: ShareCoordinator) -> None:
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
@@ -193,6 +206,20 @@ def test_a_death_during_an_initialization_begins_it_again(coordinator: ShareCoor
     assert coordinator.group.initializing.keys() == {B}
     assert coordinator.ask("m1", 0, subscribed_topic_names=("b",)).assignment == {B: frozenset({0, 1})}
     assert len(coordinator.states.initialized) == 2
+
+
+def test_an_initialization_without_an_outcome_is_repeated_after_an_interval(coordinator: ShareCoordinator) -> None:
+    """S30."""
+    coordinator.states.is_slow = True
+    responses: list[HeartbeatAnswer] = []
+    coordinator.heartbeat(responses.append, "m1", 0, subscribed_topic_names=("b",))
+    begun = []
+    for wait_ms in (1000, 28_000, 2000):
+        coordinator.advance_ms(wait_ms)
+        coordinator.heartbeat(responses.append, "m1", responses[-1].member_epoch)
+        coordinator.run_once()
+        begun.append(len(coordinator.states.initialized))
+    assert begun == [1, 1, 2]
 
 
 def test_new_partitions_of_a_known_topic_begin_at_their_first_record(coordinator: ShareCoordinator) -> None:

@@ -65,7 +65,7 @@ class ShareProtocol:
     def try_steady_heartbeat(self, shard: GroupShard, request: Any, client: Client) -> dict[str, Any] | None:
         """Return the response to a heartbeat that changes nothing; None if it may change the group. HOT."""
         group = shard.groups.get(request.group_id)
-        if not isinstance(group, ShareGroup) or group.is_stale or group.uncommitted:
+        if not isinstance(group, ShareGroup) or group.is_stale or group.initializing_since_ms or group.uncommitted:
             return None
         member = group.members.get(request.member_id)
         if (

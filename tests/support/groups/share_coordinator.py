@@ -88,6 +88,8 @@ class ShareCoordinator:
         self.topics = FakeTopics(topics)
         self.clock = FakeClock(monotonic_ns=1_000_000_000)
         self.events: list[GroupEvent] = []
+        #: The outcome of appends.
+        self.append_error = 0
         #: Records that outlive a coordinator.
         self.committed: list[Record] = []
         self.group_configs: dict[str, str] = {}
@@ -108,8 +110,9 @@ class ShareCoordinator:
         while self.log.flush():
             staged, self._staged = self._staged, []
             for batch, answer in staged:
-                self.committed += [(record.key or b"", record.value) for record in iterate_records(batch)]
-                answer(0, 0, -1)
+                if not self.append_error:
+                    self.committed += [(record.key or b"", record.value) for record in iterate_records(batch)]
+                answer(self.append_error, 0, -1)
 
     def advance_ms(self, ms: int) -> None:
         """Advance the clock, with a turn at the end."""
