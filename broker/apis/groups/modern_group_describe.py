@@ -136,6 +136,8 @@ def _failed(group_id: str, error: int) -> dict[str, Any]:
 
 def _not_found(group_id: str, group: Group | None, kind: str) -> dict[str, Any]:
     """Return the element for a group that does not exist, or that is of another kind."""
+    if not group_id:
+        return _failed(group_id, ErrorCode.INVALID_GROUP_ID)
     problem = "not found" if group is None else f"is not a {kind} group"
     return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {problem}."}
 
