@@ -69,7 +69,7 @@ GROUP_TESTS = (
     "0137_barrier_batch_consume",
     "0140_commit_metadata",
 )
-# 0179 expects one partition in a first response: Kafka loads them one by one. Its later responses have both, as ours.
+# Without 0179: docs/compatibility.md has the reason.
 SHARE_GATES = (
     "0170_share_consumer_subscription",
     "0171_share_consumer_consume",

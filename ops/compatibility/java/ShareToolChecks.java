@@ -85,6 +85,7 @@ final class ShareToolChecks {
         }
     }
 
+    /** S116: an empty group, ListOffsets and AlterShareGroupOffsets. */
     private static void reset(Cluster cluster) throws Exception {
         String topic = cluster.topic(1);
         cluster.fill(topic, 1, 10);

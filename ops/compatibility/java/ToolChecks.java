@@ -8,6 +8,7 @@ import java.util.regex.Pattern;
 /** Kafka's command-line tools, by the names of their scripts: topics, records, the cluster. */
 final class ToolChecks {
     private static final String TOOLS = "org.apache.kafka.tools.";
+    // V20: kafka.admin.ConfigCommand is no more.
     private static final String CONFIGS = "org.apache.kafka.tools.ConfigCommand";
 
     private ToolChecks() {}
@@ -464,6 +465,7 @@ final class ToolChecks {
         contains(Tool.run(main, at(cluster, "describe", "--replication")), "Leader\\s");
     }
 
+    /** T20. */
     private static void clientMetrics(Cluster cluster) throws Exception {
         String main = TOOLS + "ClientMetricsCommand";
         String name = Cluster.name("metrics");
