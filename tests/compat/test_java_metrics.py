@@ -60,7 +60,7 @@ def page(broker: BrokerProcess, path: str) -> str:
         return text
 
 
-def test_t16_metrics_of_java_clients_are_on_the_page_and_in_the_request_log(start: Start) -> None:
+def test_t16_t19_metrics_of_java_clients_are_on_the_page_and_in_the_request_log(start: Start) -> None:
     broker = start(client_telemetry_receiver_enable="true", status_page_enable=True, metrics_per_client=True)
     with WireClient(broker.port) as wire:
         create_topic(wire, TOPIC, 1)

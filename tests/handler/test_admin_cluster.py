@@ -272,7 +272,7 @@ def test_client_software_must_have_a_proper_name(cluster: AdminCluster, name: st
 def test_v01_a_client_learns_that_it_has_reached_another_node(
     cluster: AdminCluster, cluster_id: str | None, node_id: int, error: int
 ) -> None:
-    """KIP-1242. V02: not before it has authenticated."""
+    """KIP-1242. V02: not before it has authenticated. V03: whatever its address, and the one that is advertised."""
     fields = {
         "client_software_name": "me",
         "client_software_version": "1",

@@ -437,13 +437,17 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(
     assert committed(broker, "group", PLACES[:1], require_stable=True) == [(5 if commit else 1, 0)]
 
 
+@pytest.mark.parametrize("version", [5, 6])
 def test_offsets_are_taken_only_as_part_of_a_transaction(
-    broker: SteppedBroker, producer: TransactionalProducer
+    broker: SteppedBroker, producer: TransactionalProducer, version: int
 ) -> None:
-    """KIP-890: not without AddOffsetsToTxn; from version 5 on the first commit adds the group to it."""
+    """KIP-890: not without AddOffsetsToTxn; from version 5 on the first commit adds the group to it. V07: also in 6."""
     [code] = txn_commit(broker, producer, "group", 5)
     assert code not in (0, -1)
-    assert txn_commit(broker, producer, "group", 5, version=5) == [0]
+    topic_id = broker.parts(0).metadata.topic("topic").topic_id
+    partitions = [{"partition_index": 0, "committed_offset": 5}]
+    topics = [{"name": "topic", "topic_id": topic_id, "partitions": partitions}]
+    assert txn_commit(broker, producer, "group", 5, version, topics=topics) == [0]
     end(broker, producer, commit=True)
     assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
 

@@ -6,89 +6,25 @@ that was stored does not decrease, and in the end nothing is missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from rotunda.broker.protocol import codec
-from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.shm.tables.process_slots import PROCESSOR
 from tests.support.record_batches import record_batch
 from tests.support.sampling import Sampling
-from tests.support.stepped_broker import Client, Sent, SteppedBroker
+from tests.support.share_consumer import Acquired
+from tests.support.stepped_broker import Sent, SteppedBroker
+from tests.support.stepped_share_consumer import SteppedShareConsumer, initialize, response_to
 
 pytestmark = pytest.mark.stepped({})
 
-GROUP, TOPIC = "share", "topic"
+TOPIC = "topic"
 ACCEPT, RELEASE = 1, 2
 RECORDS = 4
 #: A record is accepted at the latest at this delivery, well before the limit.
 LAST_DELIVERY = 3
-
-Acquired = list[tuple[int, int, int]]
-
-
-class Consumer:
-    """One member on one connection."""
-
-    def __init__(self, broker: SteppedBroker, topic_id: bytes, member: str) -> None:
-        self._broker, self._topic_id, self._member = broker, topic_id, member
-        self._client: Client = broker.client()
-        self._epoch = 0
-
-    def send(self, batches: Sequence[dict[str, Any]] = (), **fields: Any) -> Sent:
-        """Send a ShareFetch in the next epoch, and return it without a wait for its response."""
-        body = {
-            "group_id": GROUP,
-            "member_id": self._member,
-            "share_session_epoch": self._epoch,
-            "max_bytes": 1 << 20,
-            "max_records": 500,
-            "topics": [
-                {
-                    "topic_id": self._topic_id,
-                    "partitions": [{"partition_index": 0, "acknowledgement_batches": list(batches)}],
-                }
-            ],
-            **fields,
-        }
-        self._epoch += 1
-        frame = codec.encode_request(ApiKey.SHARE_FETCH, 2, 0, "test", body)[4:]
-        return self._client.send_frame(ApiKey.SHARE_FETCH, 2, frame)
-
-    def fetch(self) -> Acquired:
-        sent = self.send()
-        self._broker.settle()
-        return acquired_in(sent)
-
-
-def response_to(sent: Sent) -> Any:
-    payload = sent.answer.payload
-    return codec.decode_response(ApiKey.SHARE_FETCH, 2, payload, 4, len(payload))
-
-
-def acquired_in(sent: Sent) -> Acquired:
-    response = response_to(sent)
-    assert response.error_code == 0, response.error_code
-    return [
-        (each.first_offset, each.last_offset, each.delivery_count)
-        for topic in response.responses
-        for part in topic.partitions
-        for each in part.acquired_records
-    ]
-
-
-def initialize(broker: SteppedBroker, topic_id: bytes) -> None:
-    """Give the group state for the topic, as its coordinator does."""
-    for _ in range(10):
-        outcomes: list[int] = []
-        broker.parts(0).coordinators.share_rpc.initialize(GROUP, topic_id, [0], 0, 0, outcomes.append)
-        broker.settle()
-        if outcomes == [0]:
-            return
-    raise AssertionError("no state")
 
 
 class Trials:
@@ -108,14 +44,15 @@ class Trials:
         self.released: dict[int, int] = {}
         self.written = 0
 
-    def begin(self, member: str) -> tuple[Consumer, Acquired]:
+    def begin(self, member: str) -> tuple[SteppedShareConsumer, Acquired]:
         """Write records; return a new member and all that it acquires."""
         batch = record_batch([b"%d" % number for number in range(RECORDS)])
         self.broker.client().produce([(TOPIC, 0, batch)])
         self.written += RECORDS
         self.broker.settle()
-        consumer = Consumer(self.broker, self.topic_id, member)
-        acquired = consumer.fetch()
+        consumer = SteppedShareConsumer(self.broker, self.topic_id, member)
+        found = consumer.fetch().get(0)
+        acquired = found.acquired if found else []
         for first, last, count in acquired:
             for offset in range(first, last + 1):
                 assert offset not in self.accepted, f"{offset} comes again"

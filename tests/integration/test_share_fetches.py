@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from rotunda.broker.coordinator.share_state.share_fetches import MOST_BEGUN
+from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
@@ -201,6 +202,20 @@ def test_a_new_session_does_not_release_and_other_groups_get_all(admin: AdminCli
     assert not any(got.acquired for got in member.fetch(max_wait_ms=0).values())
     assert member.acknowledge([(0, 0, 4, [ACCEPT])]) == {0: 0}
     assert first_of(other) == (0, 4, 1)
+
+
+def test_requests_of_a_session_have_its_epochs_in_their_order(admin: AdminClient, make: Make) -> None:
+    """S5D: one that waits holds back the responses after it."""
+    member = make(configured(admin))
+    member.fetch(max_wait_ms=0)
+    fields = {"group_id": member.group, "member_id": member.member, "min_bytes": 1, "max_bytes": 1, "max_records": 1}
+    for number, (epoch, wait_ms) in enumerate(((1, 300), (2, 0), (2, 0))):
+        body = {**fields, "share_session_epoch": epoch, "max_wait_ms": wait_ms}
+        member.client.send(codec.encode_request(ApiKey.SHARE_FETCH, 2, number, "share", body))
+    frames = member.client.receive_frames(3)
+    responses = [codec.decode_response(ApiKey.SHARE_FETCH, 2, frame, 0, len(frame)) for frame in frames]
+    assert [int.from_bytes(frame[:4], "big") for frame in frames] == [0, 1, 2]
+    assert [each.error_code for each in responses] == [0, 0, ErrorCode.INVALID_SHARE_SESSION_EPOCH]
 
 
 def test_a_waiting_fetch_is_woken_by_a_release(admin: AdminClient, make: Make, topic: Topic) -> None:

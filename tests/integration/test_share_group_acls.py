@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from confluent_kafka.admin import ResourcePatternType as PatternType
 from confluent_kafka.admin import ResourceType as Kind
 
@@ -17,6 +27,7 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask
+from tests.support.share_consumer import ShareConsumer
 from tests.support.wire_client import WireClient
 
 SETTINGS = {
@@ -149,3 +160,32 @@ def test_offsets_are_changed_with_rights_of_the_group_and_read_of_topics(port: i
         each.topic_name: each.partitions[0].error_code if is_alter else each.error_code for each in response.responses
     }
     assert (response.error_code, errors) == (0, {TOPIC: 0, "no-read": OF_TOPIC})
+
+
+def test_dead_letters_need_no_rights_of_the_consumer(port: int) -> None:
+    """S107: the broker writes them."""
+    letters, group = "dlq.denied", "writes-letters"
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+    settings = {"errors.deadletterqueue.group.enable": "true"}
+    admin.create_topics([NewTopic(letters, 1, config=settings)])[letters].result(deadline_s())
+    [added] = admin.create_acls([binding(Kind.TOPIC, letters, AclOperation.ALL)]).values()
+    added.result(deadline_s())
+    configs = {"errors.deadletterqueue.topic.name": letters, "share.auto.offset.reset": "earliest"}
+    entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in configs.items()]
+    [done] = admin.incremental_alter_configs([ConfigResource(Kind.GROUP, group, incremental_configs=entries)]).values()
+    done.result(deadline_s())
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}"})
+    producer.produce(TOPIC, b"x")
+    assert producer.flush(deadline_s()) == 0
+    [described] = admin.describe_topics(TopicCollection([TOPIC])).values()
+    found = described.result(deadline_s()).topic_id
+    halves = found.get_most_significant_bits(), found.get_least_significant_bits()
+    topic_id = b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
+    member = ShareConsumer(port, group, topic_id, (0,), source_host=DENIED_HOST).join(TOPIC)
+    got = wait_until(lambda: member.fetch().get(0), "a record")
+    assert member.acknowledge([(0, got.acquired[0][0], got.acquired[0][1], [3])]) == {0: 0}
+    place = TopicPartition(letters, 0)
+    reader = Consumer({"bootstrap.servers": f"127.0.0.1:{port}", "group.id": group})
+    wait_until(lambda: reader.get_watermark_offsets(place)[1] == 1, "a dead letter")
+    reader.close()
+    member.close()

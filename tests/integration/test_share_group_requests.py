@@ -13,7 +13,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess, output_of
 from tests.support.deadline import wait_until
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, request_frame
 
 MEMBER = "a-member"
 
@@ -127,20 +127,32 @@ def test_partitions_of_share_groups_have_a_coordinator(broker: BrokerProcess) ->
     assert [each.error_code for each in old] == [ErrorCode.INVALID_REQUEST]
 
 
+def advertised(broker: BrokerProcess) -> dict[int, tuple[int, int]]:
+    """Return the advertised versions by API key."""
+    return {each.api_key: (each.min_version, each.max_version) for each in ask(broker, ApiKey.API_VERSIONS, 0).api_keys}
+
+
 def test_requests_of_share_groups_are_advertised_and_those_between_brokers_are_not(broker: BrokerProcess) -> None:
     """S01, S04."""
-    keys = {each.api_key: (each.min_version, each.max_version) for each in ask(broker, ApiKey.API_VERSIONS, 0).api_keys}
+    keys = advertised(broker)
     assert [keys.get(key) for key in (76, 77, 78, 79, 90, 91, 92)] == [
         *[(1, 1)] * 2,
         *[(1, 2)] * 2,
         (0, 1),
         *[(0, 0)] * 2,
     ]
-    assert not keys.keys() & set(range(83, 88))
+    between_brokers = range(83, 88)
+    assert not keys.keys() & set(between_brokers)
+    for key in between_brokers:
+        with WireClient(broker.port) as client:
+            client.send(request_frame(key, 0, 1, b"\0", flexible=True))
+            with pytest.raises(AssertionError, match="closed by the broker"):
+                client.receive_frame()
 
 
 def test_without_the_feature_every_request_is_rejected(broker: BrokerProcess, topic: str, group: str) -> None:
-    """S03, S07: committed state stays."""
+    """S03, S07: committed state stays. S02: they are advertised all the same."""
+    with_feature = advertised(broker)
 
     def set_level(level: int, kind: int) -> None:
         update = {"feature": "share.version", "max_version_level": level, "upgrade_type": kind}
@@ -153,6 +165,7 @@ def test_without_the_feature_every_request_is_rejected(broker: BrokerProcess, to
     set_level(0, 2)
     try:
         wait_until(is_rejected, "the feature to be off")
+        assert advertised(broker) == with_feature
         errors = [
             ask(broker, ApiKey.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups[0].error_code,
             ask(broker, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[{"group_id": group}]).groups[0].error_code,

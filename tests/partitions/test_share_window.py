@@ -293,6 +293,27 @@ def test_a_soft_limit_ends_with_the_batch_and_a_strict_one_at_the_record() -> No
     assert read(window, log, records=11, is_strict=True) == [(11, 21, 1)]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "batch_size", "pieces"),
+    [
+        ((4, 4, 4), 5, [(0, 7), (8, 11)]),
+        ((4, 4, 4), 4, [(0, 3), (4, 7), (8, 11)]),
+        ((2, 2, 2, 2), 3, [(0, 3), (4, 7)]),
+        ((10,), 3, [(0, 9)]),
+        ((4, 4, 4), 0, [(0, 11)]),
+    ],
+)
+def test_acquired_records_are_split_between_batches(
+    sizes: tuple[int, ...], batch_size: int, pieces: list[tuple[int, int]]
+) -> None:
+    """S71: as observed with Kafka 4.4.0. S72: a strict limit of records does not split."""
+    window, log = window_of(*sizes)
+    assert window.acquire(log, AcquireTerms("a", 500, batch_size), TERMS, 0) == [(*each, 1) for each in pieces]
+    window, log = window_of(*sizes)
+    whole = [(0, sum(sizes) - 1, 1)]
+    assert window.acquire(log, AcquireTerms("a", 500, batch_size, is_strict=True), TERMS, 0) == whole
+
+
 def test_no_more_records_are_in_flight_than_allowed() -> None:
     """S65."""
     window, log = window_of(*[25] * 8)
@@ -328,9 +349,11 @@ def test_acknowledgements_of_one_request_apply_together_or_not_at_all() -> None:
     assert window.start_offset == 0
     beyond = [AcknowledgementBatch(0, 20, [ACCEPT])]
     assert window.acknowledge("a", beyond, TERMS, 0) == ErrorCode.INVALID_REQUEST
+    assert answer(window, ACCEPT, [Acquired(15, 19, 1)], "b") == 0
+    assert answer(window, ACCEPT, [Acquired(15, 19, 1)], "b") == ErrorCode.INVALID_RECORD_STATE
     assert answer(window, ACCEPT, [Acquired(0, 9, 1)]) == 0
     assert answer(window, ACCEPT, [Acquired(0, 9, 1)]) == 0  # before the start offset
-    assert answer(window, ACCEPT, [Acquired(10, 19, 1)], "b") == 0
+    assert answer(window, ACCEPT, [Acquired(10, 14, 1)], "b") == 0
     assert (window.start_offset, window.in_flight) == (20, 0)
     assert answer(window, ACCEPT, [Acquired(20, 20, 1)]) == ErrorCode.INVALID_RECORD_STATE
 

@@ -11,14 +11,32 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.deadline import wait_until
 from tests.support.wire_client import WireClient
 
+#: Ranges as (first, last, delivery count).
+Acquired = list[tuple[int, int, int]]
+
 
 class Got(NamedTuple):
-    """A partition of a ShareFetch response; ``acquired`` are (first, last, delivery count)."""
+    """A partition of a ShareFetch response."""
 
     error: int
     acknowledged: int
-    acquired: list[tuple[int, int, int]]
+    acquired: Acquired
     records: bytes
+
+
+def got_in(response: Any) -> dict[int, Got]:
+    """Return the partitions of a ShareFetch response; raise on an error."""
+    assert response.error_code == 0, response.error_code
+    return {
+        part.partition_index: Got(
+            part.error_code,
+            part.acknowledge_error_code,
+            [(each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records],
+            bytes(part.records),
+        )
+        for topic in response.responses
+        for part in topic.partitions
+    }
 
 
 class ShareConsumer:
@@ -32,8 +50,9 @@ class ShareConsumer:
         partitions: Sequence[int],
         member: str = "",
         client_id: str = "share",
+        source_host: str = "127.0.0.1",
     ) -> None:
-        self.client, self.client_id = WireClient(port), client_id
+        self.client, self.client_id = WireClient(port, source_host=source_host), client_id
         self.group, self.member = group, member or str(uuid.uuid4())
         self.topic_id, self.partitions = topic_id, partitions
         self.epoch = 0
@@ -44,18 +63,7 @@ class ShareConsumer:
 
     def fetch(self, acknowledge: Iterable[tuple[int, int, int, Sequence[int]]] = (), **fields: Any) -> dict[int, Got]:
         """Fetch in the next epoch, with acknowledgements (partition, first, last, types); raise on an error."""
-        response = self.fetch_raw(acknowledge, **fields)
-        assert response.error_code == 0, response.error_code
-        return {
-            part.partition_index: Got(
-                part.error_code,
-                part.acknowledge_error_code,
-                [(each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records],
-                bytes(part.records),
-            )
-            for topic in response.responses
-            for part in topic.partitions
-        }
+        return got_in(self.fetch_raw(acknowledge, **fields))
 
     def fetch_raw(self, acknowledge: Iterable[tuple[int, int, int, Sequence[int]]] = (), **fields: Any) -> Any:
         """Return the whole response; the epoch rises unless it has an error."""

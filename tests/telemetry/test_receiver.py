@@ -143,9 +143,12 @@ def test_t08_a_client_asks_no_sooner_than_it_pushes() -> None:
     ],
 )
 def test_t09_a_push_is_checked_in_kafkas_order(fields: dict[str, Any], error: int) -> None:
+    """T11: the payload is compressed as a whole, with any codec."""
     bench = Bench(**ALL)
     bench.get()
     assert bench.push(**fields) == error
+    if not error:
+        assert bench.values() == ({"a": (1.0, 1)} if fields.get("metrics", DATA) else {})
     if error in {117, 76, 118, 87}:
         assert bench.push() == 89, "it was a push all the same"
         assert bench.recorded == []
@@ -186,6 +189,37 @@ def test_t13_instances_end_with_their_connection_or_by_silence(monkeypatch: pyte
     for number in range(2, 7):
         bench.get(number.to_bytes(16, "big"))
     assert [each.instance_id[-1] for each in bench.receiver.instances] == [4, 5, 6]
+
+
+def test_t14_an_id_of_two_connections_is_one_instance() -> None:
+    """It lives as long as the connection of its last request."""
+    bench = Bench(**ALL)
+    bench.get()
+    bench.connection_id = 6
+    assert bench.push() == 0
+    for connection_id, left in ((5, [MINE]), (6, [])):
+        bench.ended.add(connection_id)
+        bench.wait(5000)
+        bench.receiver.drop_ended(bench.clock.monotonic_ns())
+        assert [each.instance_id for each in bench.receiver.instances] == left
+
+
+def test_t15_requests_are_counted_by_outcome() -> None:
+    bench = Bench(**ALL)
+    bench.get()
+    assert [bench.push(), bench.push(), bench.get().get("error_code")] == [0, 89, 89]
+    bench.wait()
+    assert bench.push(subscription_id=4) == 117
+    bench.get()
+    assert bench.push(metrics=b"\x0b") == 87
+    assert bench.receiver.counters() == {
+        "client_metrics_pushes": 1,
+        "client_metrics_throttled": 2,
+        "client_metrics_unknown_subscriptions": 1,
+        "client_metrics_rejected": 1,
+    }
+    [instance] = bench.receiver.instances
+    assert instance.last_error == 87
 
 
 def test_t16_values_are_kept_and_deltas_are_added_up() -> None:
