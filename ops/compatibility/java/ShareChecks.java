@@ -106,6 +106,11 @@ final class ShareChecks {
                         Cluster.require(error.isEmpty(), partition + ": " + error.orElse(null)));
     }
 
+    private static boolean isAssigned(Cluster cluster, String group) throws Exception {
+        return cluster.admin.describeShareGroups(List.of(group)).all().get().get(group).members().stream()
+                .anyMatch(member -> !member.assignment().topicPartitions().isEmpty());
+    }
+
     private static void nothing(KafkaShareConsumer<String, String> consumer) {
         for (int poll = 0; poll < 10; poll++) {
             Cluster.same(0, consumer.poll(Cluster.POLL).count(), "records that were ended");
@@ -121,6 +126,10 @@ final class ShareChecks {
         AtomicReference<Exception> failure = new AtomicReference<>();
         try (KafkaShareConsumer<String, String> consumer = consumer(cluster, group, topic)) {
             consumer.setAcknowledgementCommitCallback((offsets, error) -> failure.compareAndSet(null, error));
+            // Kafka assigns partitions at the second heartbeat; the latest offset is that of the first fetch.
+            Cluster.until(
+                    "an assignment",
+                    () -> consumer.poll(Cluster.POLL).isEmpty() && isAssigned(cluster, group));
             nothing(consumer);
             cluster.fill(topic, 2, 100);
             Set<String> values = new HashSet<>();
