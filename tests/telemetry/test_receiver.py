@@ -160,6 +160,8 @@ def test_t09_a_last_push_may_be_early_and_is_the_last() -> None:
     assert [bench.push(), bench.push(), bench.push(subscription_id=4, terminating=True)] == [0, 89, 117]
     bench.wait()
     assert bench.push() == 42, "T10: that it ends is remembered although the push was rejected"
+    bench.change(x={"metrics": "a", "interval.ms": "1000"})
+    assert bench.push() == 117, "a changed subscription starts it anew"
 
 
 def test_t12_an_unknown_instance_pushes_by_its_subscription_id() -> None:
