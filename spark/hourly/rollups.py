@@ -34,7 +34,7 @@ from rotunda.spark.log.request_log import (
     coverage_of_files,
     hour_of,
 )
-from rotunda.spark.log.schema import PARTITION_COLUMNS, SCHEMAS
+from rotunda.spark.log.schema import PARTITION_COLUMNS, SCHEMAS, no_rows
 from rotunda.spark.session import NARROW_GROUPS, configured
 from rotunda.spark.time_range import TimeRange
 
@@ -344,7 +344,7 @@ class Rollups:
         root = f"{self._root}/{name}"
         paths = [f"{root}/{directory_of(each.hour)}/run={each.run}" for each in hours if each.coverage.rows]
         if not paths:
-            return self._spark.createDataFrame([], TABLES[name])
+            return no_rows(self._spark, TABLES[name])
         rows = self._spark.read.schema(TABLES[name]).option("basePath", root).parquet(*paths)
         return rows.select(*TABLES[name].names)
 

@@ -62,7 +62,7 @@ def transform(found: DataFrame, processes: DataFrame, loads: Sequence[float], ta
     `saturatedShare` is the share of requests in windows beyond their handler's capacity, whose wait cannot be
     predicted. `needed` keeps the busiest at the target, if the load is shared out as unevenly as it is now.
     """
-    by_role = processes.crossJoin(found.sparkSession.createDataFrame([(float(load),) for load in loads], "load double"))
+    by_role = processes.withColumn("load", F.explode(F.array(*(F.lit(float(load)) for load in loads))))
     waits = _waits(found, loads)
     busiest = F.col("peak") * F.col("load")
     table = by_role.join(waits, ["role", "load"], "left").select(

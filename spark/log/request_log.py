@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 from rotunda.spark.bounded import rows_of
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.log.deleted_rows import NOTHING_DELETED, Deleted
-from rotunda.spark.log.schema import FORMAT_VERSION, PARTITION_COLUMNS, SCHEMAS
+from rotunda.spark.log.schema import FORMAT_VERSION, PARTITION_COLUMNS, SCHEMAS, no_rows
 from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import HOUR_US, TimeRange, to_datetime
 
@@ -199,7 +199,7 @@ class RequestLog:
 
     def _rows(self, dataset: str, files: Sequence[InputFile]) -> DataFrame:
         if not files:
-            return self._spark.createDataFrame([], SCHEMAS[dataset])
+            return no_rows(self._spark, SCHEMAS[dataset])
         root = self._path(dataset)
         paths = [f"{root}/{directory_of(file.hour)}/{file.name}" for file in files]
         return self._spark.read.schema(SCHEMAS[dataset]).option("basePath", root).parquet(*paths)

@@ -6,6 +6,7 @@ compares them with the recorder's declarations.
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -99,3 +100,9 @@ def _fields(text: str) -> list[StructField]:
 
 #: Schema by dataset, partition columns last.
 SCHEMAS: dict[str, StructType] = {name: StructType([*_fields(text), *_PARTITIONS]) for name, text in _DATASETS.items()}
+
+
+def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Return a table without rows, which takes no task: `createDataFrame` starts interpreters to read none."""
+    columns = [f"CAST(NULL AS {column.dataType.simpleString()}) AS `{column.name}`" for column in schema]
+    return spark.range(0).where("false").selectExpr(*columns)
