@@ -10,6 +10,13 @@ from pyspark.sql import SparkSession
 from rotunda.spark.session import session
 from tests.spark import class_archive
 
+#: Of few rows each part is a task, and code that is compiled for a query takes longer than it runs.
+FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -19,5 +26,6 @@ def spark() -> Iterator[SparkSession]:
         # Caused by PySpark itself: its pandas warnings, and sockets that it leaves to the garbage collector.
         warnings.simplefilter("ignore")
         with session("tests", "local[2]") as running:
-            running.conf.set("spark.sql.shuffle.partitions", "2")
+            for key, value in FEW_ROWS.items():
+                running.conf.set(key, value)
             yield running
