@@ -97,7 +97,6 @@ def test_counts_equal_what_clients_sent_request_by_request(start: Start) -> None
     closed = [row for row in rows(broker, "connections") if row["event"] == "close"]
     by_client = {row["clientId"]: row["requests"] for row in closed if row["clientId"].startswith("client-")}
     assert by_client == {f"client-{number}": each for number in range(CONNECTIONS)}
-    broker.start()
 
 
 def test_a_changing_client_id_is_recorded_with_each_request(start: Start) -> None:
@@ -131,7 +130,6 @@ def test_a_killed_recorder_counts_its_lost_rows(start: Start) -> None:
     assert len({row["correlationId"] for row in counted}) == len(counted)
     assert len(counted) + sum(gap["rows"] for gap in gaps if gap["dataset"] == "requests") == 500
     assert {gap["cause"] for gap in gaps} <= {"recorder_killed"}
-    broker.start()
 
 
 def test_a_killed_processor_leaves_no_more_than_a_gap(start: Start) -> None:
@@ -148,7 +146,6 @@ def test_a_killed_processor_leaves_no_more_than_a_gap(start: Start) -> None:
     missing = sum(gap["rows"] for gap in rows(broker, "gaps") if gap["cause"] == "processor_killed")
     # Unreleased responses of a killed processor are recorded once more by its replacement.
     assert sent <= counted + missing <= sent + kills
-    broker.start()
 
 
 def test_a_killed_broker_leaves_a_gap_of_unknown_size(start: Start) -> None:
@@ -160,7 +157,6 @@ def test_a_killed_broker_leaves_a_gap_of_unknown_size(start: Start) -> None:
     broker.start()
     broker.stop()
     assert [(gap["cause"], gap["rows"]) for gap in rows(broker, "gaps")] == [("broker_killed", None)]
-    broker.start()
 
 
 def test_errors_fetches_and_the_command_line(start: Start) -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from rotunda.broker.request_log.part_files import dataset_path, finished
-from tests.support.broker_process import PAGE, BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
 
 Start = Callable[..., BrokerProcess]
@@ -24,13 +24,14 @@ def recording_brokers(directory: Path) -> Iterator[Start]:
 
     def start(**settings: object) -> BrokerProcess:
         names = {name.replace("_", "."): value for name, value in settings.items()}
-        made = BrokerProcess(directory, {**PAGE, "request.log.roll.ms": 500, **names}, ephemeral=False)
+        made = BrokerProcess(directory, {"request.log.roll.ms": 500, **names}, ephemeral=False)
         brokers.append(made.start())
         return made
 
     yield start
     for broker in brokers:
-        broker.stop()
+        if broker.is_running():
+            broker.stop()
 
 
 def read(broker: BrokerProcess, dataset: str) -> pa.Table:
