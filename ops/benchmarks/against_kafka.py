@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ops.benchmarks import cases, kafka, processor_time, programs, security
+from ops.benchmarks import cases, kafka, librdkafka, processor_time, programs, security
 from ops.benchmarks.comparison import KAFKA, ROTUNDA, RULER, Comparison, Side
 from ops.benchmarks.processor_time import Spent
 from ops.benchmarks.report import UNITS
@@ -22,6 +22,8 @@ PARTITIONS = 4
 E2E_RECORD_BYTES = 100
 #: Minimum duration of the turn before the counted ones, and of each warm-up load.
 LEAST_SECONDS = 0.2
+LIBRDKAFKA_TOPIC = "librdkafka"
+OWN_PRODUCER = "our own producer on Rotunda, 100 B, in Kafka's place confluent-kafka"
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,17 @@ def measurements() -> list[Measurement]:
         Measurement(groups_title(offsets), partial(warm_up_groups, offsets), partial(measure_groups, offsets))
         for offsets in cases.OFFSETS_PER_COMMIT
     ]
-    security_title = "librdkafka over PLAINTEXT, SSL and SASL_SSL"
-    secure = Measurement(security_title, lambda _place, _seconds: None, measure_security)
+    secure = Measurement("TLS: librdkafka's share kept of PLAINTEXT", warm_up_later, measure_security)
+    clients = [
+        Measurement("librdkafka's Produce and Fetch", warm_up_later, measure_librdkafka),
+        Measurement(OWN_PRODUCER, warm_up_later, measure_own_producer),
+    ]
     light = [each for each, case in zip(loads, cases.AGAINST_KAFKA, strict=True) if case.ruler != "append"]
-    return [latency, *light, *groups, secure, *(each for each in loads if each not in light)]
+    return [latency, *light, *groups, secure, *clients, *(each for each in loads if each not in light)]
+
+
+def warm_up_later(_place: Place, _seconds: float) -> None:
+    """Leave the warm-up to the measurement, whose first turn is not counted."""
 
 
 @contextmanager
@@ -204,8 +213,8 @@ def measure_latency(place: Place) -> list[Comparison]:
 def groups_title(offsets: int) -> str:
     """Return the title of a measurement with groups whose commits have this many offsets."""
     requests = f"{offsets} to a request" if offsets > 1 else "a request each"
-    commits = f"{cases.COMMITS_PER_SECOND:,} offsets committed a second, {requests}"
-    return f"share of small Produce kept beside {cases.GROUPS:,} groups with {commits}"
+    commits = f"{cases.COMMITS_PER_SECOND:,} offsets/s, {requests}"
+    return f"small Produce kept beside {cases.GROUPS:,} groups, {commits}"
 
 
 def warm_up_groups(_: int, place: Place, seconds: float) -> None:
@@ -239,4 +248,40 @@ def measure_groups(offsets: int, place: Place) -> list[Comparison]:
 
 def measure_security(place: Place) -> list[Comparison]:
     """Measure the cost of TLS and SASL, on brokers of its own while those of the other loads are idle."""
-    return security.measure(place.directory, place.options.turns, place.options.set)
+    with librdkafka.failures():
+        return security.measure(place.directory, place.options.turns, place.options.set)
+
+
+# ---- client libraries ----
+
+
+def measure_librdkafka(place: Place) -> list[Comparison]:
+    """Measure how fast one librdkafka client produces and fetches."""
+    sides = {load.title: {ROTUNDA: Side(), KAFKA: Side()} for load in librdkafka.LOADS}
+    with librdkafka.failures():
+        for server in place.brokers:
+            librdkafka.create(client_of(server), [LIBRDKAFKA_TOPIC])
+        for number in range(-1, place.options.turns):
+            for load in librdkafka.LOADS:
+                for server in rotated(list(place.brokers), number):
+                    rate = load.measure(client_of(server), LIBRDKAFKA_TOPIC)
+                    if number >= 0:
+                        sides[load.title][server.name].add(rate, 0, {})
+    return [Comparison(load.title, "records/s", sides[load.title], load.expected_ratio) for load in librdkafka.LOADS]
+
+
+def client_of(server: Server) -> librdkafka.Settings:
+    """Return librdkafka's settings for a server."""
+    return {"bootstrap.servers": f"127.0.0.1:{server.port}"}
+
+
+def measure_own_producer(place: Place) -> list[Comparison]:
+    """Measure Rotunda's producer and confluent-kafka, both on Rotunda, in turns."""
+    names = {"rotunda": ROTUNDA, "confluent-kafka": KAFKA}
+    port = next(server.port for server in place.brokers if server.name == ROTUNDA)
+    sides = {side: Side() for side in names.values()}
+    found = programs.producer_rates(port, list(names), cases.OWN_PRODUCER_RECORDS, place.options.turns + 1)
+    for name, side in names.items():
+        for rate in found[name][1:]:
+            sides[side].add(rate, 0, {})
+    return [Comparison(OWN_PRODUCER, "records/s", sides, cases.OWN_PRODUCER)]

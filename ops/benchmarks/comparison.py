@@ -55,23 +55,24 @@ class Comparison:
     def summary(self) -> str:
         """Return the figures in a line for the terminal."""
         rates = ", ".join(f"{name} {self._figure(name)}" for name in SERVERS if name in self.sides)
-        return f"{self.title}: {rates}; ratio {self._ratio()}"
+        return f"{self.title}: {rates} {self.unit}; ratio {self._ratio()}"
 
     def row(self) -> list[str]:
-        """Return the cells of the first table."""
+        """Return the cells of the first table, the unit in one of them."""
         expected = "" if self.expected_ratio is None else f"≥ {self.expected_ratio:g}"
         if self.falls_short():
             expected += f": {SHORT}"
-        return [self.title, *(self._figure(name) for name in SERVERS), self._ratio(), expected]
+        ours, *others = (self._figure(name) for name in SERVERS)
+        return [self.title, f"{ours} {self.unit}".strip(), *others, self._ratio(), expected]
 
     def cost_row(self) -> list[str]:
         """Return the cells of the second table."""
-        return [self.title, *(_cost(self.sides[name]) if name in self.sides else "" for name in SERVERS)]
+        return [self.title, *(_cost(self.sides[name]) for name in (ROTUNDA, KAFKA))]
 
     def _figure(self, name: str) -> str:
         if name not in self.sides:
             return ""
-        return f"{median(self.sides[name].found):,.{self.decimals}f} {self.unit}".strip()
+        return f"{median(self.sides[name].found):,.{self.decimals}f}"
 
     def _ratio(self) -> str:
         ratios = self.ratios()
@@ -85,7 +86,7 @@ def tables(found: Sequence[Comparison]) -> str:
         [each.row() for each in found],
     )
     costs = markdown(
-        ["µs of processor time a request: user + system", *SERVERS],
+        ["µs of processor time a request: user + system", ROTUNDA, KAFKA],
         [each.cost_row() for each in found if each.sides[ROTUNDA].requests],
     )
     return f"{rates}\n\n{costs}"

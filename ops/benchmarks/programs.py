@@ -22,6 +22,8 @@ from ops.free_ports import free_ports
 SOURCES = Path(__file__).parent
 REPOSITORY = SOURCES.parent.parent
 DEADLINE_SECONDS = 30.0
+#: For a whole load, whose length is an option.
+DEADLINE_S = 300.0
 
 
 class MeasurementError(Exception):
@@ -38,12 +40,28 @@ def build(directory: Path) -> None:
 def kload(directory: Path, command: str, port: int, arguments: list[str]) -> dict[str, float]:
     """Run one kload and return the key=value pairs of its last line; empty for commands without output."""
     line = [str(directory / "kload"), command, str(port), *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise MeasurementError(f"{' '.join(line)}: {done.stderr.strip()}")
+    done = run(line)
     words = done.stdout.strip().splitlines()[-1:]
     pairs = [word.split("=") for word in " ".join(words).split()]
     return {key: float(value) for key, value in pairs}
+
+
+def producer_rates(port: int, clients: list[str], records: int, rounds: int) -> dict[str, list[float]]:
+    """Run the producers of these client libraries in turns; return the records a second of each turn."""
+    load = ["--topic", "producers", "--num-records", str(records), "--turns", str(rounds)]
+    done = run(rotunda("bench", "--json", "--bootstrap", f"127.0.0.1:{port}", "--client", ",".join(clients), *load))
+    return {name: [figures["records_s"] for figures in found] for name, found in json.loads(done.stdout).items()}
+
+
+def run(line: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end. Raises MeasurementError with what it printed, or if it does not end."""
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired as failure:
+        raise MeasurementError(f"{' '.join(line)}: has not ended after {DEADLINE_S:.0f} s") from failure
+    if done.returncode:
+        raise MeasurementError(f"{' '.join(line)}: {done.stderr.strip()}")
+    return done
 
 
 class Groups:
