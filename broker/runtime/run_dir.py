@@ -26,6 +26,7 @@ from rotunda.shm.segment import start_ticks
 RECORD_NAME = "broker.json"
 LOG_NAME = "broker.log"
 _LOCK_NAME = "lock"
+NOT_RUNNING_EXIT_CODE = 3
 _IN_USE_EXIT_CODE = 4
 _MODE = 0o700
 #: How long the lock of a broker with a dead supervisor may still be held by its dying children.
@@ -168,6 +169,12 @@ def read(path: Path) -> RunRecord | None:
         return RunRecord(**{field.name: found[field.name] for field in fields(RunRecord)}) if found["pid"] > 0 else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def not_running(path: str | Path, otherwise: str = "") -> BootFailed:
+    """Return the error with exit code 3 of a command that needs a running broker; `otherwise` is another way."""
+    advice = f"start one with `rotunda start`{f', {otherwise}' if otherwise else ''}"
+    return BootFailed(f"no broker runs with run directory {path}: {advice}", NOT_RUNNING_EXIT_CODE)
 
 
 def check_readable(path: Path) -> None:

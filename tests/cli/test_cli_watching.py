@@ -44,6 +44,7 @@ def test_where_no_broker_runs_the_exit_code_is_3(tmp_path: object, command: tupl
         out, complaint = process.communicate(timeout=deadline_s(60))
     assert process.returncode == 3
     assert "no broker runs with run directory" in out + complaint
+    assert "start one with `rotunda start`" in out + complaint
     assert "Traceback" not in complaint
 
 

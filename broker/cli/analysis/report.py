@@ -12,14 +12,13 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from rotunda.broker.errors import BootFailed, RotundaError
+from rotunda.broker.errors import RotundaError
 from rotunda.broker.request_log.part_files import DIRECTORY
 from rotunda.broker.runtime import run_dir
 from rotunda.broker.text_table import aligned
 
 #: Below the data directory: results of jobs, each in a directory of its own, and the hourly tables.
 REPORTS, ROLLUPS = "reports", "rollups"
-_NOT_RUNNING_EXIT_CODE = 3
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
@@ -103,9 +102,9 @@ def _data_dir(given: argparse.Namespace, environment: Mapping[str, str]) -> Path
     path = given.run_dir or run_dir.default_path(environment)
     record = run_dir.read(path)
     if record is None:
-        message = (
-            f"no broker runs with run directory {path}; name a data directory with --data-dir, or a log with --input "
-            "and a directory for the result with --output"
+        raise run_dir.not_running(
+            path,
+            "or name a data directory with --data-dir, or a log with --input and a directory for the result with "
+            "--output",
         )
-        raise BootFailed(message, _NOT_RUNNING_EXIT_CODE)
     return Path(record.data_dir)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rotunda.broker.clock import SystemClock
-from rotunda.broker.errors import BootFailed, RotundaError, UsageError
+from rotunda.broker.errors import RotundaError, UsageError
 from rotunda.broker.request_log.log_reader import ATTEMPTS, Query, Row, files_of, files_since, highest, read, read_files
 from rotunda.broker.request_log.part_files import COMPACTED, DIRECTORY, FOLLOWED
 from rotunda.broker.runtime import run_dir
@@ -38,7 +38,6 @@ _COLUMNS = (
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LOOK_AGAIN_S = 0.5
 _NOTHING = "no matching request in finished files; --follow shows requests at once, otherwise after request.log.roll.ms"
-_NOT_RUNNING_EXIT_CODE = 3
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
@@ -86,8 +85,7 @@ def _root(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
         path = parsed.run_dir or run_dir.default_path(environment)
         record = run_dir.read(path)
         if record is None:
-            message = f"no broker runs with run directory {path}; name a data directory with --data-dir"
-            raise BootFailed(message, _NOT_RUNNING_EXIT_CODE)
+            raise run_dir.not_running(path, "or name a data directory with --data-dir")
         root = Path(record.data_dir) / DIRECTORY
     if not root.is_dir():
         raise RotundaError(f"no request log in {root}")

@@ -13,15 +13,13 @@ from rotunda.broker.cli.config import assignment, check_address
 from rotunda.broker.cli.process_list import hide
 from rotunda.broker.client.access import PLAIN_TEXT, SECRETS, Access, access_of, is_of_access, read_properties
 from rotunda.broker.client.network.blocking_client import BlockingClient, ConnectionEnded
-from rotunda.broker.errors import ApiError, BootFailed, RotundaError
+from rotunda.broker.errors import ApiError, RotundaError
 from rotunda.broker.protocol.error_codes import name_of, text_of
 from rotunda.broker.runtime import run_dir
 from rotunda.broker.text_table import printable
 
 if TYPE_CHECKING:
     from rotunda.broker.runtime.run_dir import RunRecord
-
-_NOT_RUNNING_EXIT_CODE = 3
 
 
 @contextmanager
@@ -116,6 +114,5 @@ def running(parsed: argparse.Namespace, environment: Mapping[str, str]) -> RunRe
     record = run_dir.read(path)
     if record is None or not record.is_alive:
         run_dir.check_readable(Path(path))
-        instead = "; or use --bootstrap" if "bootstrap" in parsed else ""
-        raise BootFailed(f"no broker runs with run directory {path}{instead}", _NOT_RUNNING_EXIT_CODE)
+        raise run_dir.not_running(path, "or use --bootstrap" if "bootstrap" in parsed else "")
     return record

@@ -14,7 +14,6 @@ from rotunda.broker.runtime import run_dir
 from rotunda.shm.segment import SegmentError
 
 _USAGE_EXIT_CODE = 2
-_NOT_RUNNING_EXIT_CODE = 3
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
@@ -25,10 +24,12 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     record = run_dir.read(path)
     try:
         if record is None or not record.is_alive:
-            raise BootFailed(f"no broker runs with run directory {path}", _NOT_RUNNING_EXIT_CODE)
+            raise run_dir.not_running(path)
         reader = attached(record)
     except SegmentError as error:
-        raise BootFailed(f"the broker with run directory {path} is stopping: {error}", _NOT_RUNNING_EXIT_CODE) from None
+        raise BootFailed(
+            f"the broker with run directory {path} is stopping: {error}", run_dir.NOT_RUNNING_EXIT_CODE
+        ) from None
     sys.stdout.write(render(reading_with_groups(reader), per_partition=parsed.per_partition))
     return 0
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rotunda.broker.clock import SystemClock
-from rotunda.broker.errors import BootFailed, RotundaError
+from rotunda.broker.errors import RotundaError
 from rotunda.broker.runtime import run_dir
 from rotunda.broker.text_table import Cell, aligned, printable
 from rotunda.shm.control import ControlSegment
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rotunda.broker.runtime.run_dir import RunRecord
     from rotunda.shm.tables.process_slots import ProcessStatus
 
-_NOT_RUNNING_EXIT_CODE = 3
 _LOOK_AGAIN_S = 0.01
 
 
@@ -46,7 +45,7 @@ def status(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if record is None or not alive:
         run_dir.check_readable(path)
         _print_not_running(path, record, parsed.json)
-        return _NOT_RUNNING_EXIT_CODE
+        return run_dir.NOT_RUNNING_EXIT_CODE
     _print_running(record, _processes(record), parsed.json)
     return 1 if parsed.wait is not None and record.state != run_dir.READY else 0
 
@@ -88,7 +87,7 @@ def _running(path: Path) -> tuple[RunRecord, int]:
     # Checked after the descriptor was opened: from here on it can only mean the recorded process.
     if record is None or pid_fd < 0 or not record.is_alive:
         run_dir.check_readable(path)
-        raise BootFailed(f"no broker runs with run directory {path}", _NOT_RUNNING_EXIT_CODE)
+        raise run_dir.not_running(path)
     return record, pid_fd
 
 
@@ -112,7 +111,7 @@ def _print_not_running(path: Path, record: RunRecord | None, as_json: bool) -> N
     if as_json:
         print(json.dumps({"state": "not running", "run_dir": str(path), "reason": reason}))
         return
-    print(f"no broker runs with run directory {path}" + (f"; the last one stopped: {reason}" if reason else ""))
+    print(f"{run_dir.not_running(path)}" + (f"; the last one stopped: {reason}" if reason else ""))
 
 
 def _print_running(record: RunRecord, processes: list[ProcessStatus], as_json: bool) -> None:

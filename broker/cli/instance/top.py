@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rotunda.web.facts.status import Snapshot
     from rotunda.web.sources import Sources
 
-_NOT_RUNNING_EXIT_CODE = 3
 _LEVELS = {"calm": "green", "busy": "yellow", "stuck": "bold red"}
 _BAR_CELLS = 8
 _MOST_ROWS = 8
@@ -45,11 +44,13 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     path = run_path(parsed, environment)
     record = run_dir.read(path)
     if record is None or not record.is_alive:
-        raise BootFailed(f"no broker runs with run directory {path}", _NOT_RUNNING_EXIT_CODE)
+        raise run_dir.not_running(path)
     try:
         sources, reader = _sources(record)
     except SegmentError as error:
-        raise BootFailed(f"the broker with run directory {path} is stopping: {error}", _NOT_RUNNING_EXIT_CODE) from None
+        raise BootFailed(
+            f"the broker with run directory {path} is stopping: {error}", run_dir.NOT_RUNNING_EXIT_CODE
+        ) from None
     once = parsed.once or not sys.stdout.isatty()
     console = Console()
     earlier = reader.read()
@@ -64,7 +65,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
             earlier = now
             _sleep(parsed.interval)
     print(f"the broker with run directory {path} has stopped")
-    return _NOT_RUNNING_EXIT_CODE
+    return run_dir.NOT_RUNNING_EXIT_CODE
 
 
 def _sources(record: RunRecord) -> tuple[Sources, Reader]:
