@@ -136,6 +136,45 @@ def test_bytes_of_headers_end_a_reading(broker: BrokerProcess, wire: WireClient,
     assert found["notes"] == ["stopped after 64 MiB or 3 s: not all was searched"]
 
 
+def test_an_unreadable_batch_is_skipped_and_named(broker: BrokerProcess, wire: WireClient, topic: str) -> None:
+    """In both directions, and with the records of the other partition."""
+    create_topic(wire, topic, 2)
+    for first in range(0, 30, 10):
+        produce(broker, topic, range(first, first + 10), 0)
+    produce(broker, topic, range(100, 110), 1)
+    with (broker.data_dir / f"{topic}-0" / f"{0:020}.log").open("r+b") as log:
+        at = log.read().index(b"15")
+        log.seek(at)
+        log.write(b"x")
+    note = f"offsets 10 to 19 are unreadable: corrupt batch of {topic}-0 at offset 10: wrong checksum"
+    readable = [str(number) for number in (*range(10), *range(20, 30), *range(100, 110))]
+    found = look(broker, topic)
+    assert (values(found), found["notes"]) == (readable[::-1], [note])
+    found = look(broker, topic, time=0)
+    assert (values(found), found["notes"]) == (readable, [note])
+    assert values(look(broker, topic, partition=0, offset=12, count=2)) == ["20", "21"]
+    assert values(look(broker, topic, b"k2", partition=0, offset=0)) == ["2", "9", "23"]
+
+
+def test_a_record_beyond_the_limits_is_shown_and_hides_no_other(
+    broker: BrokerProcess, wire: WireClient, topic: str
+) -> None:
+    create_topic(wire, topic, 1, {"max.message.bytes": 80 << 20})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 80 << 20})
+    for value in (b"0", bytes(68 << 20), b"2", b"3", b"4"):
+        producer.produce(topic, value)
+        assert producer.flush(deadline_s()) == 0
+    found = look(broker, topic)
+    assert "stopped after 64 MiB or 3 s: not all was searched" in found["notes"]
+    read = found["records"]
+    while found["older"] != "0:0":
+        found = look(broker, topic, older=found["older"])
+        assert found["records"]
+        read += found["records"]
+    assert [each["offset"] for each in read] == [4, 3, 2, 1, 0]
+    assert (read[3]["value"]["size"], read[3]["value"]["is_cut"]) == (68 << 20, True)
+
+
 def test_deleted_records_and_an_empty_topic(broker: BrokerProcess, wire: WireClient, topic: str) -> None:
     create_topic(wire, topic, 1)
     empty = look(broker, topic)

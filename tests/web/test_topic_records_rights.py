@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 USERS = " ".join(f'user_{name}="{name}-secret"' for name in ("admin", "reader", "other"))
+SCRAM_USERS = ("scram-reader", "scram-other")
 
 
 def start(directory: Path, protocol: str, **settings: object) -> BrokerProcess:
@@ -52,11 +54,21 @@ def fill(running: BrokerProcess) -> None:
     for topic in ("orders", "public"):
         producer.produce(topic, b"a record")
     assert producer.flush(deadline_s()) == 0
-    address = ("--bootstrap", str(admin["bootstrap.servers"]), "--command-config", str(_properties(running)))
-    for user, topic in (("reader", "orders"), ("ANONYMOUS", "public")):
+    address = _admin(running)
+    kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    added = [UserScramCredentialUpsertion(name, kind, f"{name}-secret".encode()) for name in SCRAM_USERS]
+    client = AdminClient(admin)
+    for done in client.alter_user_scram_credentials(added).values():
+        done.result(deadline_s())
+    for user, topic in (("reader", "orders"), ("scram-reader", "orders"), ("ANONYMOUS", "public")):
         right = ("--allow-principal", f"User:{user}", "--operation", "read", "--topic", topic)
         done = command("acl", "add", *address, *right)
         assert done.returncode == 0, done.stderr
+
+
+def _admin(broker: BrokerProcess) -> tuple[str, ...]:
+    address = broker.status()["bootstrap"].split(",")[1]
+    return "--bootstrap", address, "--command-config", str(_properties(broker))
 
 
 def _properties(broker: BrokerProcess) -> Path:
@@ -83,6 +95,18 @@ def test_a_user_sees_the_topics_that_it_may_read(broker: BrokerProcess) -> None:
     code, text, _ = look(broker, "orders", "other", "other-secret")
     assert (code, text) == (403, "user other needs READ on topic orders\n")
     assert look(broker, "public", "reader", "reader-secret")[0] == 403, "another user's right"
+
+
+def test_a_user_with_a_scram_password_has_the_same_rights(broker: BrokerProcess) -> None:
+    wait_until(lambda: look(broker, "orders", "scram-reader", "scram-reader-secret")[0] == 200, "the user's right")
+    assert "a record" in look(broker, "orders", "scram-reader", "scram-reader-secret")[1]
+    assert look(broker, "orders", "scram-other", "scram-other-secret")[:2] == (
+        403,
+        "user scram-other needs READ on topic orders\n",
+    )
+    assert look(broker, "orders", "scram-reader", "wrong-secret")[0] == 401
+    assert command("user", "delete", "scram-reader", *_admin(broker)).returncode == 0
+    wait_until(lambda: look(broker, "orders", "scram-reader", "scram-reader-secret")[0] == 401, "the user's end")
 
 
 def test_a_viewer_without_a_user_is_anonymous_and_can_log_in(broker: BrokerProcess) -> None:

@@ -101,6 +101,13 @@ def _is_abort(marker: memoryview) -> bool:
     return key is not None and int.from_bytes(key[2:4], "big") == _ABORT_MARKER
 
 
+def check_crc(partition: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+    """Raise ApiError if a batch's checksum is wrong."""
+    if not crc_ok(batch, header):
+        where = f"{partition.topic}-{partition.partition} at offset {header.base_offset}"
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"corrupt batch of {where}: wrong checksum")
+
+
 _PARTITION_BYTES: Final = 1 << 20
 _PAUSE_S: Final = 0.1
 _MOVED: Final = frozenset(
@@ -119,11 +126,15 @@ _MOVED: Final = frozenset(
 
 
 class FetchBounds(NamedTuple):
-    """Maximum sizes of a response and of an uncompressed batch, and the time for which lookups are retried."""
+    """Maximum sizes of a response and of an uncompressed batch, and the time for which lookups are retried.
+
+    An unreadable batch ends the reading, or is skipped with a note.
+    """
 
     response_bytes: int = 50 << 20
     uncompressed_bytes: int = 1 << 30
     patience_ns: int = 30_000_000_000
+    skips_unreadable: bool = False
 
 
 USUAL_BOUNDS: Final = FetchBounds()
@@ -237,12 +248,15 @@ class Fetcher:
                 return
             if header.last_offset < self.positions[partition]:
                 continue
-            if not crc_ok(batch, header):
-                where = f"{partition.topic}-{partition.partition} at offset {header.base_offset}"
-                raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"corrupt batch of {where}: wrong checksum")
-            if not aborted.hides(header, batch):
-                for record in self._wanted(partition, batch):
-                    yield Fetched(partition, leader_id, header.is_log_append_time, record)
+            try:
+                check_crc(partition, header, batch)
+                if not aborted.hides(header, batch):
+                    for record in self._wanted(partition, batch):
+                        yield Fetched(partition, leader_id, header.is_log_append_time, record)
+            except ApiError as error:
+                if not self._within.skips_unreadable:
+                    raise
+                self._note(f"offsets {header.base_offset} to {header.last_offset} are unreadable: {error.message}")
             if partition in self.positions:
                 self.positions[partition] = header.last_offset + 1
                 self._finish_at_end(partition)

@@ -16,8 +16,7 @@ from rotunda.broker.client.admin.offsets import Bounds, at_time, bounds
 from rotunda.broker.client.consumer.fetcher import FetchBounds, Fetched, Fetcher
 from rotunda.broker.client.consumer.reader import FROM_END, OFFSET, TIME, Span, Start, matching
 from rotunda.broker.client.topic_partition import TopicPartition
-from rotunda.broker.errors import ApiError, RotundaError
-from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import RotundaError
 
 if TYPE_CHECKING:
     from rotunda.broker.client.network.blocking_client import BlockingClient
@@ -27,15 +26,16 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 64 << 20
 MOST_NS: Final = 3_000_000_000
 
-_WITHIN: Final = FetchBounds(response_bytes=4 << 20, uncompressed_bytes=MOST_BYTES, patience_ns=1_000_000_000)
+_WITHIN: Final = FetchBounds(
+    response_bytes=4 << 20, uncompressed_bytes=MOST_BYTES, patience_ns=1_000_000_000, skips_unreadable=True
+)
 _MAX_WAIT_MS: Final = 100
 #: A backward search begins with one offset per partition, and each next window is larger by this factor.
 _GROWTH: Final = 8
-_UNREADABLE: Final[Mapping[int, str]] = {
-    ErrorCode.CORRUPT_MESSAGE: "unreadable batch",
-    ErrorCode.MESSAGE_TOO_LARGE: f"a batch has more than {MOST_BYTES >> 20} MiB uncompressed",
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "unsupported compression",
-}
+#: The bytes for single records, if a window has more than MOST_BYTES.
+_SINGLE_BYTES: Final = 4 << 20
+_MOST_NOTES: Final = 20
+_OVER: Final = f"stopped after {MOST_BYTES >> 20} MiB or {MOST_NS // 1_000_000_000} s: not all was searched"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,8 @@ class _Run:
             rest = place.found[::sign][shown.get(partition, 0) :]
             older[partition.partition] = rest[0].record.offset + 1 if rest and sign < 0 else place.low
             newer[partition.partition] = rest[0].record.offset if rest and sign > 0 else place.high
+        if self._is_over:
+            self._notes.append(_OVER)
         examined = {each.partition: place for each, place in places.items()}
         return SearchResult(records=records, partitions=examined, older=older, newer=newer, notes=self._notes)
 
@@ -163,7 +165,7 @@ class _Run:
                 place.high = place.found[-1].record.offset + 1
 
     def _search_backward(self, places: dict[TopicPartition, Examined]) -> None:
-        size = 1
+        size, growth = 1, _GROWTH
         while not self._is_over:
             spans = {
                 each: Span(max(place.held.start, place.low - size), place.low)
@@ -176,27 +178,25 @@ class _Run:
             fetcher = self._read(spans, windows, None)
             for each, window in windows.items():
                 # The oldest records of a window are read first: an unfinished one would leave a gap.
-                if each in fetcher.finished:
+                if fetcher.positions.get(each, window.high) >= window.high:
                     places[each].found[:0] = window.found
                     places[each].low = window.low
-            size *= _GROWTH
+            size *= growth
+            if self._left_bytes <= 0 and growth > 1 and self._wanted.key is None:
+                # The window had long records: read one by one up to them.
+                size = growth = 1
+                self._left_bytes, self._is_over = _SINGLE_BYTES, False
 
     def _read(
         self, spans: Mapping[TopicPartition, Span], into: Mapping[TopicPartition, Examined], most: int | None
     ) -> Fetcher:
         """Add the matching records of the offsets, at most `most` per partition; return the fetcher that read them."""
         committed = self._wanted.read_committed
-        fetcher = Fetcher(self._client, self._clock, self._notes.append, read_committed=committed, within=_WITHIN)
+        fetcher = Fetcher(self._client, self._clock, self._note, read_committed=committed, within=_WITHIN)
         for each, span in spans.items():
             fetcher.begin(each, span.start, span.end)
-        try:
-            while fetcher.positions and not self._is_over:
-                self._fetch(fetcher, into, most)
-        except ApiError as error:
-            reason = _UNREADABLE.get(error.code)
-            if reason is None:
-                raise
-            self._stop(f"{reason}: {error.message}")
+        while fetcher.positions and not self._is_over:
+            self._fetch(fetcher, into, most)
         return fetcher
 
     def _fetch(self, fetcher: Fetcher, into: Mapping[TopicPartition, Examined], most: int | None) -> None:
@@ -215,12 +215,11 @@ class _Run:
             del fetcher.positions[partition]
 
     def _is_too_long(self) -> bool:
-        """Return whether a limit is reached; then stop."""
-        if self._left_bytes > 0 and self._clock.monotonic_ns() <= self._until_ns:
-            return False
-        self._stop(f"stopped after {MOST_BYTES >> 20} MiB or {MOST_NS // 1_000_000_000} s: not all was searched")
-        return True
+        """Return whether a limit is reached; then the search ends."""
+        self._is_over = self._left_bytes <= 0 or self._clock.monotonic_ns() > self._until_ns
+        return self._is_over
 
-    def _stop(self, reason: str) -> None:
-        self._is_over = True
-        self._notes.append(reason)
+    def _note(self, text: str) -> None:
+        # A batch may be in two windows.
+        if text not in self._notes and len(self._notes) < _MOST_NOTES:
+            self._notes.append(text)
