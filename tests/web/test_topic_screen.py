@@ -132,8 +132,11 @@ def test_requests_are_filtered_and_the_filter_has_an_address(page: Page) -> None
     rows = page.locator("#tail tbody tr")
     expect(rows.first).to_contain_text("Produce")
     expect(rows.filter(has_not_text="Produce")).to_have_count(0)
+    # The number of searched requests, and the time of the first.
+    expect(page.locator("#tail caption .count")).to_have_text(re.compile(r"^\d+ of [\d,]+ since \d\d:\d\d:\d\d$"))
     page.fill("#filter-slower", "100000")
     expect(page.locator("#tail")).to_contain_text("No matching request.")
+    expect(page.locator("#tail caption .count")).to_have_text(re.compile("^0 of "))
     assert "slower=100000" in page.url
     assert_fits(page)
 

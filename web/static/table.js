@@ -17,11 +17,13 @@ export class Table {
     this.shown = new Map();
     this.selected = null;
     this.count = h("span", { class: "count" });
+    this.heading = h("span", { class: "column-title" });
+    this.searched = "";
     this.headers = columns.map((column) => h("th", { scope: "col", class: width(column).join(" ") || null, title: column.help },
       h("button", { type: "button", onclick: () => this.sortBy(column) }, column.title)));
     this.body = h("tbody");
     this.note = h("div", { class: "empty" });
-    this.table = h("table", { class: stacks ? "stacks" : null }, h("caption", null, caption, this.count), h("thead", null, h("tr", null, this.headers)), this.body);
+    this.table = h("table", { class: stacks ? "stacks" : null }, h("caption", null, caption, this.count, this.heading), h("thead", null, h("tr", null, this.headers)), this.body);
     (typeof holder === "string" ? document.getElementById(holder) : holder).append(this.table, this.note);
     this.mark();
   }
@@ -40,7 +42,9 @@ export class Table {
     });
   }
 
+  // On telephones a stacked table has no headers: the title is in the caption.
   entitle(name, title) {
+    this.heading.textContent = title;
     this.headers[this.columns.findIndex((column) => column.name === name)].firstChild.textContent = title;
   }
 
@@ -66,7 +70,7 @@ export class Table {
     this.shown = kept;
     // Moving a row loses the focus.
     if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
-    this.count.textContent = this.rows.length ? this.rows.length.toLocaleString("en-US") : "";
+    this.count.textContent = this.rows.length || this.searched ? this.rows.length.toLocaleString("en-US") + this.searched : "";
     this.table.tHead.hidden = this.rows.length === 0;
     this.note.textContent = this.rows.length === 0 ? this.empty : ordered.length > MOST_ROWS ? `${ordered.length - MOST_ROWS} more are not shown.` : "";
     this.note.className = this.rows.length === 0 ? "empty" : "more";

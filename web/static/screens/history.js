@@ -42,7 +42,7 @@ const CHARTS = [
 ].map((chart) => ({ ...chart, plot: plots.add(chart.title, chart) }));
 
 const events = new Table("events", {
-  caption: "Events", key: (row) => row.key, sort: "time", descending: true, empty: "No events in this range.",
+  caption: "Events", stacks: true, key: (row) => row.key, sort: "time", descending: true, empty: "No events in this range.",
   columns: [
     { name: "time", title: "Time", class: "mono tight", value: (row) => row.time_ms, show: (row) => h("button", { class: "link", type: "button", onclick: () => choose(row.time_ms) }, moment(row.time_ms)) },
     { name: "name", title: "Event", class: "tight", value: (row) => row.name, show: (row) => h("span", { class: `event-name ${level(row.name)}` }, row.name.replaceAll("_", " ")) },

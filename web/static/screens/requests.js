@@ -91,6 +91,8 @@ follow((facts) => {
   [scaleOfSlowest, shown] = draw(slowest, facts.slowest);
   slowest.update(shown);
   const all = keep(facts.tail);
-  [scaleOfTail, shown] = draw(tail, FILTERS.some((name) => fields[name].value) ? all : facts.tail);
+  const isFiltered = all.length > 0 && FILTERS.some((name) => fields[name].value);
+  [scaleOfTail, shown] = draw(tail, isFiltered ? all : facts.tail);
+  tail.searched = isFiltered ? ` of ${all.length.toLocaleString("en-US")} since ${clock(Math.min(...all.map((row) => row.time_us)))}` : "";
   tail.update(shown);
 });
