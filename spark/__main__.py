@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 from rotunda.spark.job import main as run_job
@@ -19,7 +20,9 @@ def main(arguments: Sequence[str]) -> int:
     if name == ALL:
         return run_all([import_module(JOBS[each]).JOB for each in OF_ALL], arguments[1:])
     if name not in JOBS:
-        print(f"rotunda report: unknown report {name!r}; there are {', '.join((*JOBS, ALL, EXPORT))}", file=sys.stderr)
+        known = (*JOBS, ALL, EXPORT)
+        near = "".join(f" (did you mean {each}?)" for each in get_close_matches(name, known, 1))
+        print(f"rotunda report: unknown report {name!r}{near}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     return run_job(import_module(JOBS[name]).JOB, arguments[1:])
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rotunda.broker.cli.options.acls import add_acl
 from rotunda.broker.cli.options.bench import add_bench
@@ -133,7 +133,17 @@ def _complain(failure: Exception, code: int) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors suggest the command that was meant."""
+    """A parser whose errors suggest the command or option that was meant."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Reject unknown options here, where the known ones of their command are."""
+        parsed, rest = super().parse_known_args(args, namespace)
+        if rest:
+            from rotunda.broker.config.keys import did_you_mean  # noqa: PLC0415 - only for an error
+
+            hint = did_you_mean(rest[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}; see {self.prog} --help")
+        return parsed, rest
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the error, and exit. Raises SystemExit."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from rotunda.broker.config.keys import MAX_INT, Key, Kind, Value, field_of, keys_of
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, Value, did_you_mean, field_of, keys_of
 from rotunda.broker.config.settings.log import LogSettings
 from rotunda.broker.errors import ApiError, ConfigError
 
@@ -219,7 +219,7 @@ def validate_topic_configs(overrides: Mapping[str, str | None], broker: LogSetti
         raise ApiError(INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
     for name in overrides:
         if name not in TOPIC_CONFIGS:
-            raise ApiError(INVALID_CONFIG, f"Unknown topic config name: {name}")
+            raise ApiError(INVALID_CONFIG, f"Unknown topic config name: {name}{did_you_mean(name, TOPIC_CONFIGS)}")
     try:
         config = LogConfig.resolve({name: text for name, text in overrides.items() if text is not None}, broker)
     except ConfigError as error:

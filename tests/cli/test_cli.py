@@ -144,6 +144,7 @@ def test_help_of_a_command() -> None:
         (("topc",), "unknown command topc (did you mean topic?); see rotunda --help"),
         (("topic", "lsit"), "unknown action lsit (did you mean list?); see rotunda topic --help"),
         (("zzz",), "unknown command zzz; see rotunda --help"),
+        (("status", "--josn"), "unrecognized arguments: --josn (did you mean --json?); see rotunda status --help"),
     ],
 )
 def test_a_misspelt_command(arguments: tuple[str, ...], error: str) -> None:

@@ -93,3 +93,14 @@ def test_what_is_rejected_changes_nothing(broker: BrokerProcess, arguments: list
     assert exit_code == code
     assert message in text
     assert config(broker, "list") == [] or all(each["name"] != "log.retention.ms" for each in config(broker, "list"))
+
+
+def test_names_of_a_topic_and_of_its_settings_are_suggested(broker: BrokerProcess, topic: str) -> None:
+    broker.command("topic", "create", topic)
+    for arguments in (("describe", f"{topic}s"), ("alter", f"{topic}s", "--partitions", "2"), ("delete", f"{topic}s")):
+        text = f"rotunda: UNKNOWN_TOPIC_OR_PARTITION: unknown topic {topic}s; did you mean {topic}?\n"
+        assert broker.command("topic", *arguments).stderr == text
+    assert refusal(broker, "set", "retntion.ms=1", "--topic", topic) == (
+        1,
+        "rotunda: INVALID_CONFIG: Unknown topic config name: retntion.ms (did you mean retention.ms?)\n",
+    )

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from rotunda.broker.cli.cluster.cluster_client import connected
 from rotunda.broker.cli.config import assignment
 from rotunda.broker.client.admin import topics
+from rotunda.broker.client.consumer.reader import unknown_topic
 from rotunda.broker.client.network.blocking_client import BlockingClient
-from rotunda.broker.errors import UsageError
+from rotunda.broker.errors import ApiError, UsageError
+from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.text_table import aligned, byte_size, printable
 
 
@@ -18,7 +20,12 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Run one action; Kafka's errors are raised with their names."""
     configs = _configs(parsed)
     with connected(parsed, environment) as client:
-        _ACTIONS[parsed.action](parsed, configs, client)
+        try:
+            _ACTIONS[parsed.action](parsed, configs, client)
+        except ApiError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise ApiError(error.code, unknown_topic(client, parsed.name)) from error
     return 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rotunda.broker.cli.cluster.cluster_client import connected
 from rotunda.broker.client.admin import users
+from rotunda.broker.config.keys import did_you_mean
 from rotunda.broker.errors import ApiError, RotundaError, UsageError
 from rotunda.broker.log.data_dir import lock_data_dir
 from rotunda.broker.metadata.security.offline_users import store_user
@@ -32,7 +33,8 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
             return 0
         found = users.describe(client, [parsed.name])
         if not found:
-            raise RotundaError(f"unknown user {printable(parsed.name)}")
+            hint = did_you_mean(parsed.name, users.describe(client))
+            raise RotundaError(f"unknown user {printable(parsed.name)}{hint}; see `rotunda user list`")
         if parsed.action == "delete":
             users.delete(client, parsed.name, parsed.mechanisms or found[parsed.name])
             found = users.describe(client, [parsed.name])

@@ -266,13 +266,17 @@ def _expression(text: str) -> re.Pattern[str]:
         raise UsageError(f"invalid regular expression {text}: {failure}") from failure
 
 
+def unknown_topic(client: BlockingClient, name: str) -> str:
+    """Return the text of an error that names the closest topic, or else the command that lists topics."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a complaint
+
+    near = get_close_matches(name, list(client.look(None)), 1)
+    return f"unknown topic {name}" + (f"; did you mean {near[0]}?" if near else "; see `rotunda topic list`")
+
+
 def _raise_problem(client: BlockingClient, name: str, problem: ApiError | None) -> None:
     if problem is None:
         return
     if problem.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        from difflib import get_close_matches  # noqa: PLC0415 - only for a complaint
-
-        near = get_close_matches(name, list(client.look(None)), 1)
-        hint = f"; did you mean {near[0]}?" if near else "; see `rotunda topic list`"
-        raise RotundaError(f"unknown topic {name}{hint}")
+        raise RotundaError(unknown_topic(client, name))
     raise ApiError(problem.code, problem.message or f"topic {name}")
