@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rotunda.broker.log.flusher import FlushJob
+from rotunda.broker.log.leader_epochs import FILE_NAME as EPOCHS_FILE
 from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.log.segments.segment_files import (
     INDEX_SUFFIX,
@@ -36,7 +37,7 @@ _NS_PER_MS = 1_000_000
 class FlushState:
     """The flush state of one partition.
 
-    `recovery_point` moves only when data, indexes and directory are all durable.
+    `recovery_point` moves only when data, indexes, leader epochs and directory are all durable.
     """
 
     __slots__ = (
@@ -89,7 +90,7 @@ class FlushState:
     def sync_data(self, fd: int, end_offset: int, now_ns: int) -> None:
         """Make everything below `end_offset` durable; `fd` is the active segment's file. Raises OSError."""
         for base_offset in self._rolled:
-            self._sync(base_offset, LOG_SUFFIX)
+            self._sync(segment_file(self._directory, base_offset, LOG_SUFFIX))
         os.fdatasync(fd)
         self._synced_offset = end_offset
         # The indexes are flushed later, and the recovery point moves then.
@@ -97,10 +98,11 @@ class FlushState:
             self._set_due(now_ns + ROLLED_FLUSH_DELAY_NS)
 
     def sync_rolled(self) -> None:
-        """Make rolled segments and their indexes durable. Raises OSError."""
+        """Make rolled segments, their indexes and the leader epochs durable. Raises OSError."""
         for base_offset in self._rolled:
             for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
-                self._sync(base_offset, suffix)
+                self._sync(segment_file(self._directory, base_offset, suffix))
+        self._sync(self._directory / EPOCHS_FILE)
         self._rolled = []
         sync_directory(self._directory)
 
@@ -129,9 +131,10 @@ class FlushState:
         if self.on_due is not None:
             self.on_due()
 
-    def _sync(self, base_offset: int, suffix: str) -> None:
+    @staticmethod
+    def _sync(path: Path) -> None:
         try:
-            fd = OPEN_SEGMENTS.open(segment_file(self._directory, base_offset, suffix), os.O_RDONLY)
+            fd = OPEN_SEGMENTS.open(path, os.O_RDONLY)
         except FileNotFoundError:
             return  # deleted meanwhile
         try:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from rotunda.broker.log.leader_epochs import FILE_NAME as EPOCHS_FILE
 from rotunda.broker.log.segments.segment_files import SEGMENT_SUFFIXES, segment_file, sync_directory
 
 
@@ -36,10 +37,11 @@ class FlushJob(NamedTuple):
     end_offset: int
 
     def run(self) -> None:
-        """Make the segments and their directory entries durable; deleted files are skipped. Raises OSError."""
+        """Make segments, leader epochs and directory durable; deleted files are skipped. Raises OSError."""
         for base_offset in self.bases:
             for suffix in SEGMENT_SUFFIXES:
                 _sync(segment_file(self.directory, base_offset, suffix))
+        _sync(self.directory / EPOCHS_FILE)
         try:
             sync_directory(self.directory)
         except FileNotFoundError:

@@ -10,7 +10,7 @@ import pytest
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log import checkpoints
-from rotunda.broker.log.leader_epochs import read_epochs
+from rotunda.broker.log.leader_epochs import FILE_NAME, read_epochs
 from rotunda.broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.protocol.records import crc_ok, read_header
@@ -269,6 +269,31 @@ def test_closing_an_idle_log_costs_nothing(model: ModelLog, monkeypatch: pytest.
         monkeypatch.setattr(os, name, fail)
     again = PartitionLog.open(model.directory, NAME, model.config, model.clock, Checkpointed(1))
     again.close()
+
+
+@pytest.mark.parametrize("how", ["at once", "by the flusher"])
+def test_the_recovery_point_moves_after_the_leader_epochs_are_durable(
+    model: ModelLog, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Below it no epoch is searched for in batches, and an export relies on all of them."""
+    model.append([batch(1)])
+    log, synced, sync = model.log, [], os.fsync
+    assert log is not None
+
+    def note(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        assert log.recovery_point == 0
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    if how == "at once":
+        log.flush()
+    else:
+        job = log.begin_flush()
+        job.run()
+        log.end_flush(job, None)
+    assert FILE_NAME in synced
+    assert log.recovery_point == 1
 
 
 def test_a_log_that_cannot_be_made_durable_goes_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
