@@ -76,7 +76,7 @@ class HourCompaction:
 
 def recover(root: Path) -> None:
     """Finish or undo compactions that were killed."""
-    for aside in sorted((root / ASIDE).glob("*/*/*/*/*")):
+    for aside in sorted((root / ASIDE).glob("*/v=*/date=*/hour=*/*")):
         directory = root / aside.parent.relative_to(root / ASIDE)
         note = directory / REPLACED
         said = json.loads(note.read_text()) if note.exists() else {}

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -182,31 +181,15 @@ def test_a_late_file_waits_for_its_rollup_so_that_retention_may_take_the_others(
     assert sum(log.content().values()) == log.rows - 50
 
 
-@pytest.mark.parametrize("step", ["replace", "link", "_exchange", "_finish", "_sync"])
-@pytest.mark.parametrize("comes", [False, True], ids=["alone", "while a file comes"])
-def test_killed_at_any_step_and_repeated_nothing_is_lost_or_doubled(
-    log: Log, monkeypatch: pytest.MonkeyPatch, step: str, comes: bool
-) -> None:
-    place: Any = {"replace": compaction.HourCompaction, "link": os}.get(step, compaction)
-    own = getattr(place, step)
-
-    def killed(*arguments: Any) -> None:
-        if comes:
-            log.add(FILES)
-        if step == "link":
-            own(*arguments)
+def test_a_run_that_ends_before_it_replaces_files_is_repeated(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
         raise Killed
 
-    if step == "link":
-        log.add(FILES + 2)
-    files = RequestLog(log.spark, str(log.root)).files("requests", range(HOUR, HOUR + 1))
-    if step == "link":
-        files = files[:-1]
-    monkeypatch.setattr(place, step, killed)
+    monkeypatch.setattr(compaction.HourCompaction, "replace", killed)
     with pytest.raises(Killed):
-        compact(log.spark, log.root, "requests", files)
+        log.compact()
     monkeypatch.undo()
-    assert sum(log.content().values()) == log.rows
+    log.add(FILES)
     before = log.content()
     log.compact()
     assert log.content() == before
