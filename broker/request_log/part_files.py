@@ -22,18 +22,19 @@ DIRECTORY = "request-log"
 SUFFIX = ".parquet"
 HOUR_US = 3_600_000_000
 
-#: Prefix and suffix of unfinished files' names: no pattern for finished ones matches them.
+#: Prefix and suffixes of the names of unfinished and of damaged files: no pattern for finished ones matches them.
 HIDDEN = "."
 UNFINISHED = ".unfinished"
+DAMAGED = ".damaged"
 
 #: Prefix of compacted files' names, and the file with the list of files they replace.
 COMPACTED = "compact-"
 REPLACED = "_replaced.json"
 
-#: Ends of the paths of finished files, as recorder, history and compaction name them.
-_FINISHED = re.compile(
-    r"/v=\d+/date=\d{4}-\d\d-\d\d/hour=\d\d/(part-[\w.-]+-\d+|minutes-[0-9a-f]{8}|compact-[\w.-]+-\d+)\.parquet$"
-)
+#: Ends of the paths of finished files, as recorder, history and compaction name them, and of damaged ones.
+_HOUR = r"/v=\d+/date=\d{4}-\d\d-\d\d/hour=\d\d/"
+_FINISHED = re.compile(_HOUR + r"(part-[\w.-]+-\d+|minutes-[0-9a-f]{8}|compact-[\w.-]+-\d+)\.parquet$")
+_DAMAGED = re.compile(_HOUR + r"\.minutes-[0-9a-f]{8}\.parquet\.damaged$")
 
 #: A reader that needs files to be finished soon touches this file now and then.
 FOLLOWED = ".followed"
@@ -64,12 +65,16 @@ def hour_path(root: Path, dataset: str, hour: int) -> Path:
 
 def finished(root: Path) -> Iterator[Part]:
     """Yield every finished file of every dataset and format, and no file of another name."""
+    return _named(root, _FINISHED)
+
+
+def _named(root: Path, *patterns: re.Pattern[str]) -> Iterator[Part]:
     for directory, below, names in os.walk(root):
         # Directory of unfinished compactions.
         below[:] = [name for name in below if not name.startswith(HIDDEN)]
         for name in names:
             path = Path(directory, name)
-            if _FINISHED.search(path.as_posix()):
+            if any(pattern.search(path.as_posix()) for pattern in patterns):
                 with suppress(FileNotFoundError):
                     found = path.stat()
                     yield Part(path, found.st_size, found.st_mtime)
@@ -86,7 +91,7 @@ def remove_unfinished(root: Path) -> None:
 def apply_retention(root: Path, now_s: float, retention: Retention) -> int:
     """Delete the oldest files until age and total size are within the limits. Return their number."""
     history = root / HISTORY
-    found = sorted(finished(root), key=lambda part: (part.mtime_s, part.path))
+    found = sorted(_named(root, _FINISHED, _DAMAGED), key=lambda part: (part.mtime_s, part.path))
     aggregates = [part for part in found if part.path.is_relative_to(history)]
     rows = [part for part in found if not part.path.is_relative_to(history)]
     removed = _remove_oldest(aggregates, root, now_s, retention.history_age_ms, -1)

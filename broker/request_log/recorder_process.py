@@ -18,6 +18,7 @@ from rotunda.broker.clock import SystemClock
 from rotunda.broker.metadata.storage.metadata_file import metadata_path
 from rotunda.broker.release import installed_version
 from rotunda.broker.request_log.history.events import EventSources, EventWatch
+from rotunda.broker.request_log.history.hour_files import remove_earlier
 from rotunda.broker.request_log.history.minutes import History, HistorySources
 from rotunda.broker.request_log.loss_accounting import Ledger
 from rotunda.broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
@@ -56,7 +57,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     root = context.config.data_dir / DIRECTORY
     if not _make(root, context, stop):
         return
-    remove_unfinished(root)
+    _remove_rests(root)
     page = context.begin_metrics(Role.RECORDER, 0, generation)
     made = _made(context)
     context.mark_ready(Role.RECORDER, 0, generation)
@@ -91,6 +92,13 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     (root / RUNNING).unlink(missing_ok=True)
     if not stop.is_set():
         raise Retired
+
+
+def _remove_rests(root: Path) -> None:
+    """Remove the files that a killed recorder has left."""
+    remove_unfinished(root)
+    if (root / RUNNING).exists():
+        remove_earlier(root)
 
 
 def _role_sources(context: ProcessContext) -> RoleSources:

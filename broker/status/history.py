@@ -97,25 +97,25 @@ class HistoryReader:
         points = max(1, -(-to_ms // step_ms) - first)
         kinds = {kind: _Kind(columns, points) for kind, columns in _SHOWN.items()}
         events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
-        unreadable = 0
+        unreadable: list[int] = []
         with self._one:
-            for hour in range(from_ms * 1000 // HOUR_US, to_ms * 1000 // HOUR_US + 1):
+            for hour in range(from_ms * 1000 // HOUR_US, -(-to_ms * 1000 // HOUR_US)):
                 try:
                     for batch in self._batches(hour):
                         _add(kinds, batch, first, step_ms * 1000)
                         events.extend(_events(batch, from_ms * 1000, to_ms * 1000))
                 except OSError as error:
-                    unreadable += 1
+                    unreadable.append(hour)
                     self._warn(hour, error)
                 else:
-                    unreadable += has_damage(hour_path(self._root, HISTORY, hour))
+                    unreadable += [hour] * has_damage(hour_path(self._root, HISTORY, hour))
         return {
             "from_ms": first * step_ms,
             "step_ms": step_ms,
             "points": points,
             "series": {kind: each.series() for kind, each in kinds.items()},
             "events": sorted(events, key=lambda each: int(each["time_ms"])),
-            "unreadable_hours": unreadable,
+            "unreadable_hours_ms": [hour * HOUR_US // 1000 for hour in unreadable],
         }
 
     def requests(self, from_ms: int) -> list[dict[str, Any]]:

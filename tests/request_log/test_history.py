@@ -10,10 +10,10 @@ import pytest
 
 from rotunda.broker.ipc.listener_table import ListenerEntry
 from rotunda.broker.request_log.columns import DATASETS
-from rotunda.broker.request_log.history.hour_files import DAMAGED, HourFiles, newest
+from rotunda.broker.request_log.history.hour_files import HourFiles, newest, remove_earlier
 from rotunda.broker.request_log.history.largest import MOST_NAMES, OTHERS
 from rotunda.broker.request_log.history.minutes import MOST_EVENTS
-from rotunda.broker.request_log.part_files import HOUR_US, apply_retention, hour_path
+from rotunda.broker.request_log.part_files import DAMAGED, HOUR_US, apply_retention, hour_path
 from rotunda.broker.status.history import HistoryReader
 from rotunda.shm.rings.recorder_rings import Retention
 from rotunda.shm.storage import StorageReading, StorageState
@@ -80,6 +80,25 @@ def test_a_killed_recorder_loses_the_present_minute_only(bench: HistoryBench) ->
     assert len(list(hour_path(bench.root, "history", HOUR).iterdir())) == 1
 
 
+def test_a_start_after_a_kill_deletes_earlier_versions_of_an_hour(bench: HistoryBench) -> None:
+    bench.finish_requests(PRODUCE, 1, us=10)
+    bench.run_once(MINUTE_MS)
+    directory = hour_path(bench.root, "history", HOUR)
+    first = newest(directory)
+    assert first is not None
+    content = first.read_bytes()
+    bench.finish_requests(PRODUCE, 2, us=10)
+    bench.run_once(MINUTE_MS)
+    first.write_bytes(content)
+    os.utime(first, (0, 0))
+    (directory / "minutes-0.parquet").symlink_to("nothing")
+    remove_earlier(bench.root)
+    assert first.exists()
+    (directory / "minutes-0.parquet").unlink()
+    remove_earlier(bench.root)
+    assert [row["requests"] for row in bench.history("api")] == [1, 2]
+
+
 def test_a_stop_writes_the_present_minute(bench: HistoryBench) -> None:
     bench.finish_requests(PRODUCE, 5, us=10)
     bench.run_once(1_000)
@@ -102,7 +121,7 @@ def test_a_damaged_file_is_set_aside_with_one_line(
     if is_read_first:
         reader = HistoryReader(bench.root)
         for _ in range(2):
-            assert reader.read(WALL_MS, WALL_MS + MINUTE_MS)["unreadable_hours"] == 1
+            assert reader.read(WALL_MS, WALL_MS + MINUTE_MS)["unreadable_hours_ms"] == [HOUR * 3_600_000]
     bench.start_recorder(replaces=True)
     bench.record(is_first=False)
     bench.finish_requests(PRODUCE, 2, us=10)
@@ -110,7 +129,9 @@ def test_a_damaged_file_is_set_aside_with_one_line(
     (line,) = caplog.messages
     assert f"set aside as .{path.name}{DAMAGED}" in line
     assert [row["requests"] for row in bench.history("api")] == [2]
-    assert HistoryReader(bench.root).read(WALL_MS, WALL_MS + MINUTE_MS)["unreadable_hours"] == 1
+    assert HistoryReader(bench.root).read(WALL_MS, WALL_MS + MINUTE_MS)["unreadable_hours_ms"] == [HOUR * 3_600_000]
+    assert apply_retention(bench.root, 1e12, Retention(-1, -1, 1000)) == 2
+    assert not (bench.root / "history").exists()
 
 
 def test_a_file_that_cannot_be_written_is_written_with_the_next_minute(bench: HistoryBench) -> None:
@@ -133,7 +154,7 @@ def test_a_file_that_cannot_be_read_costs_no_rows(bench: HistoryBench, obstacle:
         in_the_way.mkdir()
     else:
         in_the_way.symlink_to("nothing")
-    assert HistoryReader(bench.root).read(WALL_MS, WALL_MS + MINUTE_MS)["unreadable_hours"] == 1
+    assert HistoryReader(bench.root).read(WALL_MS, WALL_MS + MINUTE_MS)["unreadable_hours_ms"] == [HOUR * 3_600_000]
     bench.finish_requests(PRODUCE, 1, us=10)
     bench.run_once(MINUTE_MS)
     assert bench.recorder.is_busy

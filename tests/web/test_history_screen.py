@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from rotunda.broker.request_log.history.hour_files import HourFiles
+from rotunda.broker.request_log.part_files import HOUR_US, hour_path
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.web.test_screens import Watched
 
@@ -75,6 +76,20 @@ def test_a_night_has_charts_with_one_cursor_events_and_minutes(watched: Watched,
     expect(requests.locator(".plot-legend")).not_to_contain_text("PRODUCE 59/s")
     page.go_back()
     expect(requests.locator(".plot-legend")).to_contain_text("PRODUCE 59/s")
+
+
+def test_an_hour_with_a_damaged_file_is_named_and_marked(watched: Watched, broker: BrokerProcess, night: str) -> None:
+    root = Path(broker.status()["data_dir"]) / "request-log"
+    directory = hour_path(root, "history", BEGIN_US // HOUR_US + 1)
+    directory.mkdir(exist_ok=True)
+    (directory / "minutes-00000000.parquet").write_bytes(b"not of this checksum")
+    page = watched.page
+    page.goto(watched.url + night)
+    expect(page.locator("#history-status")).not_to_contain_text("damaged")
+    page.goto(watched.url + night.replace("T11:00", "T12:00"))
+    expect(page.locator("#history-status")).to_contain_text("damaged or unreadable: minutes are missing in the hour of")
+    expect(page.locator(".plot:visible .plot-unreadable")).to_have_count(5)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_ranges_up_to_now(watched: Watched) -> None:

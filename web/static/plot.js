@@ -4,7 +4,7 @@ import { DASH } from "./format.js";
 
 const LEFT = 58, RIGHT = 8, TOP = 8, BOTTOM = 20, HEIGHT = 150;
 const STEPS = [1, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080].map((minutes) => minutes * 60e3);
-const DAY_MS = 86400e3;
+const HOUR_MS = 3600e3, DAY_MS = 86400e3;
 const OTHERS = "others";
 // Least distance of the ends of a selection, in pixels; less is a click.
 const LEAST_DRAG = 6;
@@ -30,7 +30,7 @@ export class Plots {
   // axis of values, which begins at 0, or with `log` at a power of ten; `units` are the steps of the axis, else decimal.
   add(title, { note, show, top, log, units }) {
     const plot = { show, top, log, units, series: [], legend: h("div", { class: "legend plot-legend" }), frame: h("div", { class: "plot-frame" }) };
-    plot.figure = h("figure", { class: "plot" }, h("figcaption", null, title, h("span", { class: "plot-note" }, note ?? "")), plot.legend, plot.frame);
+    plot.figure = h("figure", { class: "plot", hidden: true }, h("figcaption", null, title, h("span", { class: "plot-note" }, note ?? "")), plot.legend, plot.frame);
     plot.frame.addEventListener("pointermove", (event) => this.move(plot, event));
     plot.frame.addEventListener("pointerleave", () => this.cursor(null));
     plot.frame.addEventListener("pointerdown", (event) => { plot.pressed = event.offsetX; });
@@ -68,6 +68,8 @@ export class Plots {
         svg("text", { x: LEFT - 6, y: scale.y(value) + 4, "text-anchor": "end" }, plot.show(value)),
       ]).flat(),
       scale.times().map(({ ms, text }) => svg("text", { x: scale.x(ms), y: HEIGHT - 5, "text-anchor": "middle" }, text)),
+      this.range.unreadable_hours_ms.map((ms) => [scale.x(Math.max(ms, scale.from)), scale.x(Math.min(ms + HOUR_MS, scale.to))])
+        .map(([x, end]) => svg("rect", { class: "plot-unreadable", x, y: TOP, width: Math.max(0, end - x), height: HEIGHT - TOP - BOTTOM })),
       this.events.map((event) => svg("line", { class: `plot-event ${event.level}`, x1: scale.x(event.time_ms), x2: scale.x(event.time_ms), y1: TOP, y2: HEIGHT - BOTTOM })),
       plot.series.map((each, index) => svg("path", { class: `plot-line ${colour(each.name, index)}`, d: scale.path(each.values) })),
       plot.line);

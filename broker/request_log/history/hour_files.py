@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rotunda.broker.request_log.columns import DATASETS, HISTORY
-from rotunda.broker.request_log.part_files import HIDDEN, HOUR_US, SUFFIX, hour_path
+from rotunda.broker.request_log.part_files import DAMAGED, HIDDEN, HOUR_US, SUFFIX, dataset_path, hour_path
 from rotunda.broker.request_log.row_values import plain_values
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PREFIX = "minutes-"
-#: Suffix of the name of a file that was set aside.
-DAMAGED = ".damaged"
 
 #: Most hours in memory: the present one, and earlier ones that cannot be written.
 MOST_HOURS = 3
@@ -42,6 +41,17 @@ def newest(directory: Path) -> Path | None:
     """Return the file of an hour's directory. A recorder that was killed may have left an earlier version too."""
     found = [(path.stat().st_mtime_ns, path) for path in directory.glob(f"{_PREFIX}*{SUFFIX}")]
     return max(found)[1] if found else None
+
+
+def remove_earlier(root: Path) -> None:
+    """Delete earlier versions of hours, which a killed recorder has left. No other may run."""
+    for directory in dataset_path(root, HISTORY).glob("date=*/hour=*"):
+        # An hour with anything else of the name stays as it is.
+        with suppress(OSError):
+            last = newest(directory)
+            for path in directory.glob(f"{_PREFIX}*{SUFFIX}"):
+                if path != last:
+                    path.unlink()
 
 
 def undamaged(path: Path) -> bytes:

@@ -144,7 +144,9 @@ function draw(found) {
   events.update(found.events.map((each, key) => ({ ...each, key })));
   plots.update(found, found.events.map((each) => ({ ...each, level: level(each.name) })));
   const empty = CHARTS.every(({ plot }) => plot.series.length === 0);
-  const missing = found.unreadable_hours ? ` ${found.unreadable_hours} hours cannot be read; see the broker's log.` : "";
+  const unreadable = found.unreadable_hours_ms;
+  const others = unreadable.length > 1 ? ` and ${unreadable.length - 1} more` : "";
+  const missing = unreadable.length ? ` A file is damaged or unreadable: minutes are missing in the hour of ${moment(unreadable[0])}${others}. The broker's log has its name.` : "";
   status.dataset.empty = String(empty);
   put("history-status", (empty ? "No requests in this range, or their minute has not ended yet." : `A point is ${span(found.step_ms / 1000)}${found.step_ms > 60e3 ? ", with its worst minute" : ""}. Drag to enlarge, click for a minute.`) + missing);
 }
