@@ -40,13 +40,18 @@ class Storage:
     """A directory of small text files."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
+        """Find the file system of a path or URI. Raises JobFailed for an unknown one."""
         # PySpark's access to Hadoop's file systems.
         context: Any = spark.sparkContext
         self._jvm = context._jvm
         self._spark = spark
         self.root = root.rstrip("/")
-        self._root = self._jvm.org.apache.hadoop.fs.Path(root)
-        self._files = self._root.getFileSystem(context._jsc.hadoopConfiguration())
+        try:
+            self._root = self._jvm.org.apache.hadoop.fs.Path(root)
+            self._files = self._root.getFileSystem(context._jsc.hadoopConfiguration())
+        except Py4JJavaError as error:
+            cause = error.java_exception.getMessage()
+            raise JobFailed(f"{root} cannot be used: {cause}; Spark needs the jar of its file system") from None
 
     @property
     def local_path(self) -> Path | None:

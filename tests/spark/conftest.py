@@ -3,6 +3,9 @@
 import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
@@ -29,3 +32,12 @@ def spark() -> Iterator[SparkSession]:
             for key, value in FEW_ROWS.items():
                 running.conf.set(key, value)
             yield running
+
+
+@pytest.fixture
+def mounted(spark: SparkSession, tmp_path: Path) -> str:
+    """Return the URI of the temporary directory in a file system of its own."""
+    table = f"m{uuid4().hex}"
+    context: Any = spark.sparkContext
+    context._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{table}.link./data", f"file://{tmp_path}")
+    return f"viewfs://{table}/data"

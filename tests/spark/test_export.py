@@ -97,6 +97,17 @@ def test_new_records_of_all_codecs_are_exported_once_and_other_readers_read_them
     assert {row.partition: row["count"] for row in read.groupBy("partition").count().collect()} == {0: 500, 1: 500}
 
 
+def test_an_output_in_another_file_system_has_every_record_once(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, mounted: str
+) -> None:
+    topic = Topic(broker, "mounted", tmp_path / "out")
+    for number in (1, 2):
+        topic.send([b"%d" % each for each in range(10 * number - 10, 10 * number)])
+        said = export(spark, topic.name, broker.data_dir, f"{mounted}/out", topic.bounds())
+        assert said[0] == f"10 records of mounted: run {number} in {mounted}/out/records"
+    assert sorted(int(value) for (value,) in topic.rows()) == list(range(20))
+
+
 def test_of_transactions_only_decided_and_committed_records_are_exported(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -293,6 +304,13 @@ def test_offsets_that_were_used_again_end_the_run(spark: SparkSession, broker: B
     # As after a restart without one.
     write_epochs(directory, LeaderEpochs([(epoch, 0), (epoch + 1, 10)]))
     assert "no new records" in topic.export(spark)
+    # A run of a version that did not write epochs is continued.
+    offsets = topic.output / "records" / "run=00000001" / "_offsets.json"
+    said = json.loads(offsets.read_text())
+    del said["leaderEpochs"]
+    offsets.write_text(json.dumps(said))
+    topic.send([b"10"])
+    assert "1 record of reused: run 2" in topic.export(spark)
 
 
 def test_runs_that_die_anywhere_leave_no_record_twice(

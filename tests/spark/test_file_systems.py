@@ -9,7 +9,6 @@ import socket
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
@@ -29,13 +28,10 @@ HOUR = 492322
 ALL = TimeRange.of("2026-03-01T10:00:00", "2026-03-01T12:00:00", datetime(2026, 3, 2, tzinfo=UTC))
 
 
-@pytest.fixture
-def mounted(spark: SparkSession, tmp_path: Path) -> str:
-    """Return the URI of the temporary directory in a file system of its own."""
-    table = f"m{uuid4().hex}"
-    context: Any = spark.sparkContext
-    context._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{table}.link./data", f"file://{tmp_path}")
-    return f"viewfs://{table}/data"
+@pytest.mark.parametrize("uri", ["s3a://lake/orders", "nothing://lake/orders"])
+def test_a_file_system_that_spark_lacks_is_one_clear_line(spark: SparkSession, uri: str) -> None:
+    with pytest.raises(JobFailed, match=f"^{uri} cannot be used: .*; Spark needs the jar of its file system$"):
+        Storage(spark, uri)
 
 
 def test_small_files(spark: SparkSession, mounted: str, tmp_path: Path) -> None:
