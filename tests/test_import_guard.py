@@ -34,9 +34,7 @@ def test_a_start_imports_nothing_that_serving_can_do_without() -> None:
     """In a fresh interpreter, since this one has everything: the modules loaded before the broker is ready."""
     program = (
         "import json, sys, rotunda.broker.cli.instance.start, rotunda.broker.supervisor.broker_main\n"
-        "from rotunda.broker.runtime.child_process import Role\n"
-        "functions = rotunda.broker.supervisor.broker_main.RoleFunctions()\n"
-        "for role in (Role.ACCEPTOR, Role.PROCESSOR, Role.HANDLER, Role.CONTROLLER): functions[role]\n"
+        "rotunda.broker.supervisor.broker_main.role_functions()\n"
         "print(json.dumps(list(sys.modules)))"
     )
     root = Path(__file__).parents[1]

@@ -110,7 +110,9 @@ def configure(
     handler.setFormatter(_FORMATTERS[log_format](role, index))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    if root.level != level:
+        # It clears a cache of every logger, whose pages a child shares until then.
+        root.setLevel(level)
     log_levels.apply({})
     logging.captureWarnings(True)
     sys.unraisablehook = _log_unraisable

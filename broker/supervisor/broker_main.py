@@ -11,7 +11,7 @@ import importlib
 import logging
 import os
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +56,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_ROLE_MODULES: Final = {
+    Role.ACCEPTOR: "rotunda.broker.network.acceptor.acceptor_process",
+    Role.PROCESSOR: "rotunda.broker.network.processor.processor_process",
+    Role.HANDLER: "rotunda.broker.handler.handler_process",
+    Role.CONTROLLER: "rotunda.broker.handler.handler_process",
+    Role.CLEANER: "rotunda.broker.cleaner.cleaner_process",
+    Role.RECORDER: "rotunda.broker.request_log.recorder_process",
+    Role.WEB: "rotunda.broker.status.status_page",
+}
+
 
 def serve(
     config: BrokerConfig,
@@ -78,7 +88,7 @@ def serve(
         with boot_failures(_cannot_be_used("run", run_path)):
             run_dir.write(run_path, record)
         try:
-            if _supervise(context, functions or RoleFunctions(), record, on_ready):
+            if _supervise(context, functions or role_functions(), record, on_ready):
                 write_clean_shutdown_mark(config.data_dir)
         except BootFailed as failure:
             _log.critical("the broker stops: %s", failure.reason)
@@ -137,32 +147,12 @@ def _write_state(record: RunRecord) -> None:
         )
 
 
-class RoleFunctions(Mapping[Role, "RoleFunction"]):
-    """The function of each role, imported on access.
+def role_functions() -> Mapping[Role, RoleFunction]:
+    """Return the function of each role.
 
-    The supervisor accesses them before it forks, so that children share the modules' memory; late roles are imported
-    when the broker serves already.
+    All are imported before the first fork: processes share only the memory that the supervisor does not change later.
     """
-
-    _MODULES: Final = {
-        Role.ACCEPTOR: "rotunda.broker.network.acceptor.acceptor_process",
-        Role.PROCESSOR: "rotunda.broker.network.processor.processor_process",
-        Role.HANDLER: "rotunda.broker.handler.handler_process",
-        Role.CONTROLLER: "rotunda.broker.handler.handler_process",
-        Role.CLEANER: "rotunda.broker.cleaner.cleaner_process",
-        Role.RECORDER: "rotunda.broker.request_log.recorder_process",
-        Role.WEB: "rotunda.broker.status.status_page",
-    }
-
-    def __getitem__(self, role: Role) -> RoleFunction:
-        function: RoleFunction = importlib.import_module(self._MODULES[role]).run
-        return function
-
-    def __iter__(self) -> Iterator[Role]:
-        return iter(self._MODULES)
-
-    def __len__(self) -> int:
-        return len(self._MODULES)
+    return {role: importlib.import_module(module).run for role, module in _ROLE_MODULES.items()}
 
 
 def bootstrap(listeners: Iterable[ListenerEntry], control: int = -1) -> str:

@@ -272,7 +272,9 @@ class MetricsReader:
         after = dict(read_texts(live, self._map.texts)) if self._map.tables else {}
         texts = {index: text for index, text in before if after.get(index) == text}
         slots = _read_api_slots(live, self._map)
-        words = memoryview(bytes(self._page)).cast("q")
+        # Only as far as it is used: reading an unused page of memory allocates it.
+        used = self._map.histograms + self._map.slot_words * (max(slots.values(), default=-1) + 1)
+        words = memoryview(bytes(self._page[: used * 8])).cast("q")
         histograms = {
             (name, api_key, value): _read_histogram(words, self._map.histograms + slot * self._map.slot_words + offset)
             for api_key, slot in slots.items()
