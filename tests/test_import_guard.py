@@ -51,6 +51,7 @@ def test_a_start_imports_nothing_that_serving_can_do_without() -> None:
         "pandas",
         "psutil",
         "pyarrow",
+        "re2",
         "ssl",
     }
     assert not loaded & slow

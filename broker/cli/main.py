@@ -41,6 +41,7 @@ from rotunda.broker.cli.options.values import seconds
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
 from rotunda.broker.release import KAFKA_VERSION, installed_version
+from rotunda.broker.runtime.garbage import paused_search
 
 _Add = Callable[[argparse.ArgumentParser], None]
 
@@ -73,7 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         parsed = _parser(arguments).parse_args(_asked(arguments), argparse.Namespace(began_ns=began_ns))
         module, function = parsed.run
-        code: int = getattr(importlib.import_module(module), function)(parsed, os.environ)
+        with paused_search():
+            command = getattr(importlib.import_module(module), function)
+        code: int = command(parsed, os.environ)
         if sys.stdout is not None:
             sys.stdout.flush()
     except (ConfigError, UsageError, UnicodeEncodeError) as failure:

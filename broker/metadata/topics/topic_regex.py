@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, TypeVar
 
-import re2
-
 from rotunda.broker.protocol.steps import Steps
 
 #: The longest pattern: parsing one needs up to 30 ms.
@@ -45,6 +43,8 @@ class TopicRegex:
         """Raise InvalidPatternError for a pattern that RE2 rejects, or that is too large."""
         if len(pattern) > _LONGEST:
             raise InvalidPatternError(f"expression too large: {len(pattern)} characters, the maximum is {_LONGEST}")
+        import re2  # noqa: PLC0415 - only patterns need it
+
         options = re2.Options()
         options.log_errors = False
         options.never_capture = True
