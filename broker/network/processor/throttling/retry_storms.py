@@ -106,7 +106,7 @@ class RetryStorms:
     def delay_ns(self, channel: Channel, sequence: int, facts: bytes, response: memoryview, now_ns: int) -> int:
         """Return the delay of an error response; 0 for none. Raises InvalidReceive."""
         # Without this setting a processor does not load the message schemas.
-        from rotunda.broker.protocol.failed_resources import WATCHED, Asked, failed_resources  # noqa: PLC0415
+        from rotunda.broker.network.processor.throttling.failed_resources import WATCHED, Asked, failed_resources  # noqa: PLC0415
 
         api_key, version = _unpack_api(facts, _API_AT)
         if api_key not in WATCHED or len(response) > MOST_BYTES:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rotunda.broker.apis.table import APIS
+from rotunda.broker.network.processor.throttling.failed_resources import WATCHED, Asked, Resource, failed_resources
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.failed_resources import WATCHED, Asked, Resource, failed_resources
 
 NOT_LEADER, UNKNOWN = int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NOT_COORDINATOR, NO_MEMBER = int(ErrorCode.NOT_COORDINATOR), int(ErrorCode.UNKNOWN_MEMBER_ID)
