@@ -31,9 +31,11 @@ EXAMPLES = 8
 Case = tuple[str, int, bytes]
 
 
-def test_the_table_is_generated_from_the_jars() -> None:
+def test_the_tables_are_generated_from_the_jars() -> None:
     expected = schema.generate(preparation.SCHEMA_JARS)
     assert schema.TABLE.read_text(encoding="utf-8") == expected, "run ops/schema.py"
+    errors = schema.generate_errors(preparation.SCHEMA_JARS, preparation.SCHEMA_CLASSES)
+    assert schema.ERRORS.read_text(encoding="utf-8") == errors, "run ops/schema.py"
 
 
 def test_kafka_reads_and_writes_the_same_bytes_and_values() -> None:
