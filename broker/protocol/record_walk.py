@@ -4,16 +4,14 @@ The rules are Kafka's: as many records as the header claims and nothing after th
 fields that fill their record exactly, a key for each header and, in a compacted topic, for each record. Whatever the
 bytes are, the outcome is a verdict and never another exception.
 
-A walk is done in steps of a budget, and `RecordWalk` is all of its state. Consecutive records of one shape are
-validated a column of bytes at a time (`_walk_run`), those of the usual form in one loop (`_walk_plain`), all others
-field by field (`_walk_any`).
+A walk is done in steps of a budget, and `RecordWalk` is all of its state. Records of the usual form are validated in
+one loop (`_walk_plain`), all others field by field (`_walk_any`).
 
 This is the reference, and the twin of `broker/native/record_walk.c`, which is called first where it is built, and
 leaves an unusual record to this.
 """
 
-import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.errors import ApiError
@@ -50,30 +48,6 @@ _VARINT_BYTES: Final = 5
 #: How many records that are not plain are walked before plain ones are expected again.
 _ANY_AT_ONCE: Final = 16
 
-#: Records of a run, and how many are walked one by one after an attempt to find one has failed, ever more.
-_SHORTEST_RUN: Final = 8
-_MOST_RUN_HEADERS: Final = 8
-_LONGEST_RUN: Final = 1024
-_FIRST_PAUSE: Final = 16
-_LONGEST_PAUSE: Final = 1024
-#: The cost of an attempt in the budget, and the number of records of a run with the cost of one.
-_RUN_COST: Final = 8
-_RUN_DISCOUNT: Final = 32
-
-#: Offset deltas as bytes of 7 bits, the lowest first. The first two bytes repeat with a period; the others stay the
-#: same within one.
-_ONE_BYTE_OFFSETS: Final = 64
-_PERIOD: Final = 8192
-_ONLY: Final = bytes(range(0, 0x80, 2))
-_FIRST: Final = bytes(range(0x80, 0x100, 2)) * (_PERIOD // _ONE_BYTE_OFFSETS)
-_SECOND: Final = b"".join(bytes([high]) * _ONE_BYTE_OFFSETS for high in range(0x80))
-_SECOND_OF_MORE: Final = b"".join(bytes([high]) * _ONE_BYTE_OFFSETS for high in range(0x80, 0x100))
-
-_LAST_BYTES: Final = bytes(range(0x80))
-_OTHER_BYTES: Final = bytes(range(0x80, 0x100))
-_DOUBLED: Final = bytes(2 * byte & 0xFF for byte in range(0x100))
-_EVEN_BYTES: Final = bytes(range(0, 0x100, 2))
-
 _FAR: Final = 1 << 70
 
 #: By the bytes up to the first one of the key's length: the form of a record that is the only one in its batch.
@@ -93,9 +67,7 @@ class RecordWalk:
         "largest_delta",
         "least_delta",
         "left_headers",
-        "pause",
         "stop",
-        "try_run_at",
     )
 
     def __init__(self, data: Buffer, count: int, *, is_keyed: bool = False) -> None:
@@ -109,8 +81,6 @@ class RecordWalk:
         #: Of the record with headers in progress: the number of remaining headers, and its end.
         self.left_headers = 0
         self.stop = 0
-        self.pause = _FIRST_PAUSE
-        self.try_run_at = 0 if count >= _FIRST_PAUSE else count
 
     def step(self, budget: int = RECORDS_AT_ONCE) -> int:
         """Continue the walk for a budget. Return RIGHT or WRONG once that is known, else PENDING."""
@@ -126,10 +96,8 @@ class RecordWalk:
                 index = self.index
                 if self.left_headers:
                     budget -= _walk_any(self, budget)
-                elif index >= self.try_run_at:
-                    budget -= _RUN_COST + _walk_run(self) // _RUN_DISCOUNT
                 else:
-                    until = min(self.count, self.try_run_at, index + budget)
+                    until = min(self.count, index + budget)
                     _walk_plain(self, until)
                     budget -= self.index - index
                     if self.index < until:
@@ -158,9 +126,9 @@ def is_as_claimed(batch: Buffer, count: int, base_timestamp: int, max_timestamp:
         return False
     if count == 1 and max_timestamp == base_timestamp and _is_lone(batch):
         return True
-    walk = RecordWalk(batch[BATCH_HEADER_BYTES:], count)
-    if count > RECORDS_AT_ONCE and (walk.step(1), walk.index) < (PENDING, _SHORTEST_RUN):
+    if count > RECORDS_AT_ONCE:
         return False
+    walk = RecordWalk(batch[BATCH_HEADER_BYTES:], count)
     return walk.step() == RIGHT and walk.least_delta >= 0 and base_timestamp + walk.largest_delta == max_timestamp
 
 
@@ -314,132 +282,6 @@ def _varint(data: Buffer, at: int) -> tuple[int, int]:
     if stop - at > _VARINT_BYTES:
         raise ApiError(WRONG, "varint of more than 5 bytes")
     return value, stop
-
-
-def _walk_run(walk: RecordWalk) -> int:
-    """Walk a run: records of equal lengths, with numbers of equal sizes. Return their number."""
-    count = _run_length(walk)
-    if count:
-        walk.index += count
-        walk.pause = _FIRST_PAUSE
-        walk.try_run_at = walk.index
-    else:
-        walk.try_run_at = walk.index + walk.pause
-        walk.pause = min(2 * walk.pause, _LONGEST_PAUSE)
-    return count
-
-
-def _run_length(walk: RecordWalk) -> int:
-    """Return how many records are a run, and move on to their end; 0 if that is not worth it, or one is wrong."""
-    data, start, index = walk.data, walk.at, walk.index
-    shape = _shape(data, start, walk.is_keyed)
-    offset_at, offset_bytes = shape.offset_at, shape.offset_bytes
-    if not shape.is_right or shape.offset != index:
-        return 0
-    most = min(
-        _LONGEST_RUN, walk.count - index, (len(data) - start) // shape.size, _left_in_period(index, offset_bytes)
-    )
-    count = _same(data, shape.size, most, shape.fixed)
-    times = [_column(data, place, shape.size, count) for place in range(shape.time_at, offset_at)]
-    count, deltas = _times(times, shape.time)
-    if count < _SHORTEST_RUN or not _are_consecutive(data, offset_at, shape.size, (index, count, offset_bytes)):
-        return 0
-    _note_deltas(walk, deltas)
-    walk.at = start + count * shape.size
-    return count
-
-
-class _Shape(NamedTuple):
-    """The form of a record; where it has bytes that the others of its run must have as well."""
-
-    size: int
-    is_right: bool
-    time_at: int
-    time: int
-    offset_at: int
-    offset: int
-    offset_bytes: int
-    fixed: list[int]
-
-
-def _shape(data: Buffer, start: int, is_keyed: bool) -> _Shape:
-    """Return the form of the record at a place. Raises ApiError or IndexError if it has none."""
-    length, attributes_at = _varint(data, start)
-    stop = attributes_at + length
-    time_at = attributes_at + 1
-    time, offset_at = read_varlong(data, time_at)
-    offset, key_at = _varint(data, offset_at)
-    key_bytes, at = _varint(data, key_at)
-    fixed = [*range(start, attributes_at), *range(min(offset_at + 2, key_at), at)]
-    at += max(key_bytes, 0)
-    is_right = key_bytes >= 0 or not is_keyed
-    value_bytes, after = _varint(data, at)
-    fixed += range(at, after)
-    at = after + max(value_bytes, 0)
-    headers, after = _varint(data, at)
-    fixed += range(at, after)
-    at = after
-    is_right &= 0 <= headers <= _MOST_RUN_HEADERS
-    for number in range(2 * headers if is_right else 0):
-        size, after = _varint(data, at)
-        fixed += range(at, after)
-        at = after + max(size, 0)
-        is_right &= size >= 0 or number % 2 == 1
-    return _Shape(stop - start, is_right and at == stop, time_at, time, offset_at, offset, key_at - offset_at, fixed)
-
-
-def _left_in_period(index: int, offset_bytes: int) -> int:
-    """Return for how many records, from an index on, only the first two bytes of the offset delta change."""
-    return _ONE_BYTE_OFFSETS - index if offset_bytes == 1 else _PERIOD - index % _PERIOD
-
-
-def _are_consecutive(data: Buffer, offset_at: int, size: int, run: tuple[int, int, int]) -> bool:
-    """Whether the offset deltas of a run, (index, count, bytes of each), rise by 1."""
-    index, count, offset_bytes = run
-    first = index % _PERIOD
-    which = slice(first, first + count)
-    if offset_bytes == 1:
-        return _column(data, offset_at, size, count) == _ONLY[which]
-    second = _SECOND if offset_bytes == 2 else _SECOND_OF_MORE
-    return (
-        _column(data, offset_at, size, count) == _FIRST[which]
-        and _column(data, offset_at + 1, size, count) == second[which]
-    )
-
-
-def _column(data: Buffer, place: int, size: int, count: int) -> bytes:
-    return bytes(data[place : place + (count - 1) * size + 1 : size]) if count else b""
-
-
-def _same(data: Buffer, size: int, count: int, places: Iterable[int]) -> int:
-    """Return how many of the first `count` records have the same bytes as the first one at some places."""
-    for place in places:
-        column = _column(data, place, size, count)
-        count -= len(column.lstrip(column[:1]))
-        if count < _SHORTEST_RUN:
-            return 0
-    return count
-
-
-def _times(columns: list[bytes], first: int) -> tuple[int, Iterable[int]]:
-    """Return how many timestamp deltas of a run have as many bytes, and the smallest and largest of these.
-
-    Of more than two bytes: how many are the first one again.
-    """
-    if len(columns) > 2 or all(column.count(column[:1]) == len(column) for column in columns):
-        return min(len(column) - len(column.lstrip(column[:1])) for column in columns), (first,)
-    last, other = columns[-1], columns[0]
-    count = len(last) - len(last.lstrip(_LAST_BYTES))
-    if len(columns) == 1:
-        return count, [(raw >> 1) ^ -(raw & 1) for raw in set(last[:count])]
-    count = min(count, len(other) - len(other.lstrip(_OTHER_BYTES)))
-    # As 16-bit numbers, each is twice its decoded value.
-    pairs = bytearray(2 * count)
-    pairs[::2], pairs[1::2] = last[:count], other[:count].translate(_DOUBLED)
-    doubled: Collection[int] = struct.unpack(f">{count}H", pairs)
-    has_negative = bool(other[:count].translate(None, _EVEN_BYTES))
-    ends = set(doubled) if has_negative or not count else (min(doubled), max(doubled))
-    return count, [(raw >> 2) ^ -(raw >> 1 & 1) for raw in ends]
 
 
 def _note_deltas(walk: RecordWalk, deltas: Iterable[int]) -> None:
