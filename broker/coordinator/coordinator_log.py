@@ -16,8 +16,8 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.record_writer import BatchBuilder
 
 if TYPE_CHECKING:
+    from rotunda.broker.coordinator.offsets.repeated_records import RepeatedRecords
     from rotunda.broker.coordinator.records import Record
-    from rotunda.broker.protocol.record_writer import RepeatedRecords
 
 logger = logging.getLogger(__name__)
 

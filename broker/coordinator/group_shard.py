@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.group import Group
     from rotunda.broker.coordinator.offsets.offsets import CommitTargets
+    from rotunda.broker.coordinator.offsets.repeated_records import RepeatedRecords
     from rotunda.broker.coordinator.records import Apply, RecordTable, RecordType
-    from rotunda.broker.protocol.record_writer import RepeatedRecords
 
 #: Returns whether a group, by id, may use this many more bytes of memory.
 Admit = Callable[[str, int], bool]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.protocol import intern_pool
+from rotunda.broker.partitions import intern_pool
 
 #: Memory for the cached requests of an API, approximately and twice as much at most; constant bytes of each.
 MOST_CACHE_BYTES: Final = 8 << 20

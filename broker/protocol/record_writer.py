@@ -1,18 +1,15 @@
 """Record batches that this program writes: transaction markers, the records of internal topics, and our producer's.
 
 Coordinators, the owner of a partition and our producer build them; another client's batch is never rebuilt here. Magic
-2. The base offset is 0 and the leader epoch -1 until the log appends the batch. `RepeatedRecords` differ from earlier
-ones in two numbers each: a group member commits the same partitions repeatedly, so their constant part is laid out
-once, for each length that the records' offset deltas can have. HOT.
+2. The base offset is 0 and the leader epoch -1 until the log appends the batch.
 """
 
 import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from rotunda.broker.protocol import intern_pool
 from rotunda.broker.protocol.crc import crc32c
-from rotunda.broker.protocol.primitives import INT64, Buffer
+from rotunda.broker.protocol.primitives import Buffer
 from rotunda.broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CONTROL_BIT,
@@ -59,8 +56,11 @@ _ABORT: Final = 0
 _COMMIT: Final = 1
 
 #: The bytes after a record's length: no attributes, no difference to the batch's time. And the bytes at its end.
-RECORD_START: Final = b"\x00\x00"
+ATTRIBUTES: Final = b"\x00"
+RECORD_START: Final = ATTRIBUTES + b"\x00"
 NO_HEADERS: Final = b"\x00"
+#: The length of a key or a value that is null.
+NULL: Final = b"\x01"
 
 #: In a marker's batch: record length, attributes, timestamp delta, offset delta, key length and value length have a
 #: byte each at least.
@@ -72,7 +72,7 @@ _MARKER_KEY_AT: Final = BATCH_HEADER_BYTES + len(_MARKER_START)
 
 
 #: Names and values of a record's headers.
-Headers: TypeAlias = "Sequence[tuple[str, bytes]]"
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 
 class EndTransactionMarker(NamedTuple):
@@ -94,7 +94,7 @@ class BatchBuilder:
         self.size_bytes = 0
 
     def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
-        self.add_encoded(encode_record(self.count, key, value, headers), 1)
+        self.add_encoded(encode_record(self.count, key, value, headers_bytes(headers)), 1)
 
     def add_encoded(self, records: bytes, count: int) -> None:
         """Add encoded records: the first has the offset delta ``self.count``."""
@@ -145,20 +145,39 @@ def build_batch(
     )
 
 
-def encode_record(offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bytes:
-    delta = varint_bytes(offset_delta)
-    key_head = varint_bytes(-1 if key is None else len(key))
-    value_head = varint_bytes(-1 if value is None else len(value))
-    # Null fields have no bytes.
-    rest = b"".join((RECORD_START, delta, key_head, key or b"", value_head, value or b"", _headers_bytes(headers)))
+def encode_record(
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: bytes = NO_HEADERS,
+    timestamp_delta_ms: int = 0,
+) -> bytes:
+    """Return a record with its length; ``headers``: the result of `headers_bytes`. HOT."""
+    rest = b"".join(
+        (
+            ATTRIBUTES, varint_bytes(timestamp_delta_ms), varint_bytes(offset_delta),
+            NULL if key is None else varint_bytes(len(key)) + key,
+            NULL if value is None else varint_bytes(len(value)) + value,
+            headers,
+        )
+    )  # fmt: skip
     return varint_bytes(len(rest)) + rest
 
 
-def _headers_bytes(headers: Headers) -> bytes:
+def headers_bytes(headers: Headers) -> bytes:
+    """Return the headers of a record encoded. TypeError for a value of another type."""
+    if not headers:
+        return NO_HEADERS
     pieces = [varint_bytes(len(headers))]
     for name, value in headers:
         key = name.encode()
-        pieces += (varint_bytes(len(key)), key, varint_bytes(len(value)), value)
+        pieces += (varint_bytes(len(key)), key)
+        if value is None:
+            pieces.append(NULL)
+        elif isinstance(value, (bytes, bytearray)):
+            pieces += (varint_bytes(len(value)), value)
+        else:
+            raise TypeError(f"the value of the header {name!r} is of type {type(value).__name__}")
     return b"".join(pieces)
 
 
@@ -224,12 +243,8 @@ def seal_batch(batch: bytearray) -> None:
 
 def varint_bytes(value: int) -> bytes:
     """Return a signed integer, zigzag coded in bytes of 7 bits."""
-    if 0 <= value < _KNOWN_VARINTS:
-        return _VARINTS[value]
-    return _varint_bytes(value)
-
-
-def _varint_bytes(value: int) -> bytes:
+    if 0 <= value < len(VARINTS):
+        return VARINTS[value]
     raw = (value << 1) ^ (value >> 63)
     out = bytearray()
     while raw >= 0x80:
@@ -239,93 +254,8 @@ def _varint_bytes(value: int) -> bytes:
     return bytes(out)
 
 
-_KNOWN_VARINTS: Final = 512
-_VARINTS: Final = tuple(_varint_bytes(value) for value in range(_KNOWN_VARINTS))
-
-
-#: Offset deltas below the first have one byte, and below the second two. No batch of ours has more records.
-_ONE_BYTE: Final = 64
-_TWO_BYTES: Final = 8192
-
-#: By offset delta, its bytes as a big-endian number.
-_DELTAS: Final = (
-    *range(0, 2 * _ONE_BYTE, 2),
-    *[(delta << 1 & 0x7F | 0x80) << 8 | delta >> 6 for delta in range(_ONE_BYTE, _TWO_BYTES)],
+#: Of the numbers from 0 on, with one byte and with two.
+VARINTS: Final = (
+    *[bytes((2 * value,)) for value in range(64)],
+    *[bytes((value << 1 & 0x7F | 0x80, value >> 6)) for value in range(64, 2048)],
 )
-
-#: Fields packed per record: the bytes before its delta, the delta, the bytes before the first number, that number, the
-#: bytes before the second, and that number.
-_FIELDS: Final = 6
-_DELTA, _FIRST, _SECOND = 1, 3, 5
-
-#: The numbers, the lengths and the other fixed bytes of a record.
-_OTHER_BYTES: Final = 26
-
-
-class NumberedValue(NamedTuple):
-    """A value with two int64s: the bytes before, between and after them."""
-
-    head: bytes
-    middle: bytes
-    tail: bytes
-
-    def with_numbers(self, first: int, second: int) -> bytes:
-        return b"".join((self.head, INT64.pack(first), self.middle, INT64.pack(second), self.tail))
-
-
-class RepeatedRecords:
-    """Records that are always written together in a batch."""
-
-    __slots__ = ("_layouts", "_records", "count", "size_bytes")
-
-    def __init__(self, records: Sequence[tuple[bytes, NumberedValue]]) -> None:
-        """Lay out records, each given as its key, and its value without the numbers."""
-        self.count = len(records)
-        self._records = records
-        #: By bytes of an offset delta; made on first use, since few records occur with both sizes of delta.
-        self._layouts: list[tuple[struct.Struct, list[int | bytes]] | None] = [None] * 3
-        #: Their approximate size in a batch.
-        self.size_bytes = _OTHER_BYTES * len(records) + sum(
-            [len(key) + len(head) + len(middle) + len(tail) for key, (head, middle, tail) in records]
-        )
-
-    def encode(self, first_delta: int, firsts: Sequence[int], second: int) -> bytes:
-        """Return the records encoded for a batch, with offset deltas from ``first_delta`` on.
-
-        ``firsts``: the first number of each; ``second``: the second of all.
-        """
-        end = first_delta + self.count
-        if end <= _ONE_BYTE:
-            delta_bytes = 1
-        elif first_delta >= _ONE_BYTE and end <= _TWO_BYTES:
-            delta_bytes = 2
-        else:
-            return b"".join(
-                encode_record(delta, key, value.with_numbers(first, second))
-                for delta, (key, value), first in zip(range(first_delta, end), self._records, firsts, strict=True)
-            )
-        layout = self._layouts[delta_bytes]
-        if layout is None:
-            layout = self._layouts[delta_bytes] = self._layout(delta_bytes)
-        fields = layout[1].copy()
-        fields[_DELTA::_FIELDS] = _DELTAS[first_delta:end]
-        fields[_FIRST::_FIELDS] = firsts
-        fields[_SECOND::_FIELDS] = [second] * self.count
-        return layout[0].pack(*fields)
-
-    def _layout(self, delta_bytes: int) -> tuple[struct.Struct, list[int | bytes]]:
-        """Return the struct of the records when their deltas have this many bytes, and its values."""
-        delta = "BH"[delta_bytes - 1]
-        formats: list[str] = []
-        fields: list[int | bytes] = []
-        end_of_last = b""
-        for key, (head, middle, tail) in self._records:
-            value_size = len(head) + len(middle) + len(tail) + 2 * INT64.size
-            up_to_first = b"".join((varint_bytes(len(key)), key, varint_bytes(value_size), head))
-            rest_size = len(up_to_first) - len(head) + value_size + len(NO_HEADERS)
-            start = end_of_last + varint_bytes(len(RECORD_START) + delta_bytes + rest_size) + RECORD_START
-            formats.append(f"{len(start)}s{delta}{len(up_to_first)}sq{len(middle)}sq")
-            fields += (intern_pool.text(start), 0, up_to_first, 0, intern_pool.text(middle), 0)
-            end_of_last = tail + NO_HEADERS
-        layout = intern_pool.layout(f">{''.join(formats)}{len(end_of_last)}s")
-        return layout, [*fields, intern_pool.text(end_of_last)]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from rotunda.broker.coordinator.coordinator_log import BATCH_BYTES, CoordinatorLog
+from rotunda.broker.coordinator.offsets.repeated_records import NumberedValue, RepeatedRecords
 from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import NumberedValue, RepeatedRecords
 from rotunda.broker.protocol.records import read_header
 from tests.support.feeds import random_seed
 

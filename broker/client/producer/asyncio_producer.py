@@ -18,10 +18,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from rotunda.broker.client.errors import KafkaError
-from rotunda.broker.client.producer.batches.record_layout import Headers
 from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture, RecordMetadata
 from rotunda.broker.client.producer.producer import Producer
 from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.record_writer import Headers
 
 if TYPE_CHECKING:
     from rotunda.broker.client.network.snapshot import PartitionMetadata

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from rotunda.broker.client.errors import KafkaError
-from rotunda.broker.client.producer.batches.record_layout import Headers
 from rotunda.broker.client.producer.futures import DeliveryCallback, RecordMetadata
 from rotunda.broker.client.producer.serializers import load
 from rotunda.broker.errors import ConfigError
+from rotunda.broker.protocol.record_writer import Headers
 
 _LOG: Final = logging.getLogger(__name__)
 

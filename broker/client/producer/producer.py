@@ -34,7 +34,6 @@ from rotunda.broker.client.network.selector import Selector
 from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
 from rotunda.broker.client.producer.batches.producer_batch import NOT_OPEN, TimedValue
 from rotunda.broker.client.producer.batches.record_layout import (
-    Headers,
     check_topic,
     packed_headers,
     partition_of,
@@ -54,6 +53,7 @@ from rotunda.broker.client.producer.transactions.transaction_state import check_
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock, SystemClock
 from rotunda.broker.errors import ConfigError
+from rotunda.broker.protocol.record_writer import Headers
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from rotunda.broker.client.errors import SerializationFailed
-from rotunda.broker.client.producer.batches.record_layout import Headers
 from rotunda.broker.config.keys import did_you_mean
 from rotunda.broker.errors import ConfigError
+from rotunda.broker.protocol.record_writer import Headers
 
 #: (topic, key or value, headers) -> bytes; None stays null.
 Serializer: TypeAlias = Callable[[str, Any, Headers], bytes | None]

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.coordinator.offsets.offsets import OFFSET_BYTES
+from rotunda.broker.partitions import intern_pool
 from rotunda.broker.partitions.request_cache import CachedFields
-from rotunda.broker.protocol import intern_pool
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard

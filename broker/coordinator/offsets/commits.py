@@ -14,9 +14,9 @@ from rotunda.broker.coordinator.classic.group import ClassicGroup
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
 from rotunda.broker.coordinator.offsets.offset_records import numbered_offset_value, offset_key_prefix, offset_value
 from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
+from rotunda.broker.coordinator.offsets.repeated_records import RepeatedRecords
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import INT32
-from rotunda.broker.protocol.record_writer import RepeatedRecords
 from rotunda.broker.protocol.steps import Steps
 
 if TYPE_CHECKING:

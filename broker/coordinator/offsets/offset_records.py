@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.coordinator.classic.group import ClassicGroup
 from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
+from rotunda.broker.coordinator.offsets.repeated_records import NumberedValue
 from rotunda.broker.coordinator.records import Apply, RecordType
 from rotunda.broker.protocol.primitives import INT16, INT32, INT64, ZERO_TOPIC_ID
-from rotunda.broker.protocol.record_writer import NumberedValue
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard

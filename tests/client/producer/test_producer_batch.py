@@ -8,12 +8,12 @@ import pytest
 
 from rotunda.broker.client.errors import KafkaError, TopicAuthorizationFailed
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
-from rotunda.broker.client.producer.batches.record_layout import headers_bytes
 from rotunda.broker.client.producer.config import Compression
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.crc import crc32c
 from rotunda.broker.protocol.record_reader import Record, iterate_records
+from rotunda.broker.protocol.record_writer import headers_bytes
 from rotunda.broker.protocol.records import CODECS, CRC_START, read_header
 from tests.client.producer.lanes import by_lane
 from tests.support.fakes import FakeClock

@@ -12,13 +12,13 @@ from rotunda.broker.client.errors import KafkaError, ProducerClosed, Transaction
 from rotunda.broker.client.network.snapshot import ClusterSnapshot
 from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
-from rotunda.broker.client.producer.batches.record_layout import headers_bytes
 from rotunda.broker.client.producer.config import Compression, ProducerSettings
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.client.producer.sending.record_accumulator import Appended, RecordAccumulator
 from rotunda.broker.client.producer.sending.record_queues import insert_in_sequence_order
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.record_writer import headers_bytes
 from tests.client.producer.clusters import TOPIC, cluster_of
 from tests.client.producer.lanes import by_lane
 from tests.support.deadline import deadline_s, wait_until

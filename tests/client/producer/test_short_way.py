@@ -12,12 +12,12 @@ import pytest
 
 from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
 from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
-from rotunda.broker.client.producer.batches.record_layout import headers_bytes
 from rotunda.broker.client.producer.config import ProducerSettings
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.client.producer.sending.record_accumulator import RecordAccumulator
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.record_writer import headers_bytes
 from tests.client.producer.clusters import TOPIC, cluster_of
 from tests.client.producer.lanes import by_lane
 

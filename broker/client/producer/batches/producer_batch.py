@@ -20,8 +20,6 @@ from typing import Final, NamedTuple, TypeAlias
 from rotunda.broker.client.producer.batches.record_layout import (
     MAX_RECORD_OVERHEAD,
     SMALLEST_RECORD_BYTES,
-    headers_bytes,
-    record_bytes,
     records_alike,
 )
 from rotunda.broker.client.producer.config import Compression
@@ -30,7 +28,7 @@ from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
 from rotunda.broker.protocol.compression import compress
 from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import NO_HEADERS, fill_batch_head
+from rotunda.broker.protocol.record_writer import NO_HEADERS, encode_record, fill_batch_head, headers_bytes
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
 
 NO_SEQUENCE: Final = -1
@@ -117,7 +115,7 @@ class ProducerBatch(ProduceResult):
         least = SMALLEST_RECORD_BYTES if value is None else SMALLEST_RECORD_BYTES + len(value)
         if count and len(self.buffer) + least > self.limit_bytes:
             return None  # without encoding it
-        record = record_bytes(self._timestamp_delta(timestamp_ms), count, key, value, headers)
+        record = encode_record(count, key, value, headers, self._timestamp_delta(timestamp_ms))
         if count and len(self.buffer) + len(record) > self.limit_bytes:
             return None
         self.buffer += record

@@ -1,33 +1,32 @@
-"""Encodes a record in a batch, magic 2, when it is appended. HOT. Pure functions.
-
-Frequent varints are cached in tables: offset deltas in `OFFSET_DELTAS`, lengths in the protocol's own table.
-"""
+"""The layout of records in a batch, magic 2: records alike, sizes, and the fields that a user gives. Pure functions."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, islice, repeat
-from typing import Final, TypeAlias
+from typing import Final
 
 from rotunda.broker.client.errors import SerializationFailed
-from rotunda.broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
-
-Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+from rotunda.broker.protocol.record_writer import (
+    ATTRIBUTES,
+    NO_HEADERS,
+    NULL,
+    VARINTS,
+    Headers,
+    headers_bytes,
+    varint_bytes,
+)
 
 #: Maximum overhead of a record beyond its key, value and headers: Kafka's upper bound (G15).
 MAX_RECORD_OVERHEAD: Final = 21
 #: Minimum size of a record with an empty value.
 SMALLEST_RECORD_BYTES: Final = 7
-_NULL: Final = varint_bytes(-1)
-NO_KEY: Final = _NULL
-ATTRIBUTES: Final = RECORD_START[:1]
-#: The varint of each offset delta, and the ranges of equal length.
-OFFSET_DELTAS: Final = tuple(varint_bytes(delta) for delta in range(2048))
 #: Maximum number of records precomputed: it costs 15 us, wasted if no two batches start alike.
 _KEPT_RECORDS: Final = 256
-_OF_ONE_LENGTH: Final = ((0, 64), (64, len(OFFSET_DELTAS)))
+#: Ranges of offset deltas of equal length.
+_OF_ONE_LENGTH: Final = ((0, 64), (64, len(VARINTS)))
 _MOST_OF_INT: Final = (1 << 31) - 1
 _MOST_OF_LONG: Final = (1 << 63) - 1
 
@@ -36,7 +35,7 @@ def records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_by
     """Return the bytes between the values of records that have only a value: the end of one, the start of the next.
 
     Starts at offset delta `first`; the last record starts within `room_bytes` of the first, or is the last of
-    `OFFSET_DELTAS`.
+    `VARINTS`.
     """
     if timestamp_delta_ms == 0 and room_bytes < _KEPT_RECORDS * (value_bytes + SMALLEST_RECORD_BYTES):
         return _kept(first, value_bytes, room_bytes)
@@ -50,51 +49,19 @@ def _kept(first: int, value_bytes: int, room_bytes: int) -> tuple[bytes, ...]:
 
 
 def _records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_bytes: int) -> Iterator[bytes]:
-    delta, tail = varint_bytes(timestamp_delta_ms), NO_KEY + varint_bytes(value_bytes)
+    delta, tail = varint_bytes(timestamp_delta_ms), NULL + varint_bytes(value_bytes)
     fixed = len(ATTRIBUTES) + len(delta) + len(tail) + value_bytes + len(NO_HEADERS)
     parts = []
     for begin, end in _OF_ONE_LENGTH:
         if begin <= first < end and room_bytes >= 0:
-            rest = varint_bytes(fixed + len(OFFSET_DELTAS[first]))
-            record_bytes = len(rest) + fixed + len(OFFSET_DELTAS[first])
+            rest = varint_bytes(fixed + len(VARINTS[first]))
+            record_bytes = len(rest) + fixed + len(VARINTS[first])
             until = min(end, first + room_bytes // record_bytes + 1)
-            offsets = islice(OFFSET_DELTAS, first, until)
+            offsets = islice(VARINTS, first, until)
             parts.append(map(b"".join, zip(repeat(NO_HEADERS + rest + ATTRIBUTES + delta), offsets, repeat(tail))))
             room_bytes -= (until - first) * record_bytes
             first = until
     return chain.from_iterable(parts)
-
-
-def headers_bytes(headers: Headers) -> bytes:
-    if not headers:
-        return NO_HEADERS
-    pieces = [varint_bytes(len(headers))]
-    for name, value in headers:
-        key = name.encode()
-        pieces += (varint_bytes(len(key)), key)
-        if value is None:
-            pieces.append(_NULL)
-        elif isinstance(value, (bytes, bytearray)):
-            pieces += (varint_bytes(len(value)), value)
-        else:
-            raise TypeError(f"the value of the header {name!r} is of type {type(value).__name__}")
-    return b"".join(pieces)
-
-
-def record_bytes(
-    timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: bytes
-) -> bytes:
-    """Encode a record, with its length prefix. `headers` is the result of `headers_bytes`."""
-    offset = OFFSET_DELTAS[offset_delta] if offset_delta < len(OFFSET_DELTAS) else varint_bytes(offset_delta)
-    rest = b"".join(
-        (
-            ATTRIBUTES, varint_bytes(timestamp_delta_ms), offset,
-            NO_KEY if key is None else varint_bytes(len(key)) + key,
-            _NULL if value is None else varint_bytes(len(value)) + value,
-            headers,
-        )
-    )  # fmt: skip
-    return varint_bytes(len(rest)) + rest
 
 
 def upper_bound_bytes(key: bytes | None, value: bytes | None, headers: bytes) -> int:

@@ -13,10 +13,12 @@ _LONGEST: Final = 512
 
 
 def layout(form: str) -> Struct:
+    """Return the one layout of this form."""
     return _layout(form) if len(form) <= _LONGEST else Struct(form)
 
 
 def text(value: bytes) -> bytes:
+    """Return the one object of these bytes."""
     return _text(value) if len(value) <= _LONGEST else value
 
 

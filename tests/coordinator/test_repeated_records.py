@@ -4,9 +4,10 @@ import random
 
 from rotunda.broker.coordinator.offsets.offset_records import OFFSET_COMMIT, numbered_offset_value, offset_value
 from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
+from rotunda.broker.coordinator.offsets.repeated_records import NumberedValue, RepeatedRecords
 from rotunda.broker.protocol.primitives import INT64
 from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import BatchBuilder, NumberedValue, RepeatedRecords, build_batch
+from rotunda.broker.protocol.record_writer import BatchBuilder, build_batch
 from tests.support.feeds import random_seed
 from tests.support.record_batches import TIMESTAMP_MS
 
