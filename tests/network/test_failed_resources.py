@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from rotunda.broker.apis.table import APIS
-from rotunda.broker.network.processor.throttling.failed_resources import WATCHED, Asked, Resource, failed_resources
+from rotunda.broker.network.processor.throttling.failed_resources import (
+    WATCHED,
+    Resource,
+    SentRequest,
+    failed_resources,
+)
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -48,7 +53,7 @@ def served(*keys: ApiKey) -> list[tuple[ApiKey, int]]:
 def look(key: ApiKey, version: int, response: Values, request: Values | None = None) -> dict[Resource, bool] | None:
     frame = b"" if request is None else codec.encode_request(key, version, 1, "client", request)[4:]
     wire = codec.encode_response(key, version, 1, response)
-    return failed_resources(Asked(key, version, frame), memoryview(wire))
+    return failed_resources(SentRequest(key, version, frame), memoryview(wire))
 
 
 def answer_by_partition(key: ApiKey, *errors: int) -> Values:

@@ -38,7 +38,7 @@ Resource = tuple[object, ...]
 Result = tuple[Resource, int, bool]
 
 
-class Asked(NamedTuple):
+class SentRequest(NamedTuple):
     """A request: its bytes from the api key on."""
 
     api_key: int
@@ -63,7 +63,7 @@ class Asked(NamedTuple):
         return parse_header(self.frame, 0, len(self.frame)).body_offset
 
 
-Results = Callable[[Any, Asked], Iterator[Result]]
+Results = Callable[[Any, SentRequest], Iterator[Result]]
 
 
 class _Api(NamedTuple):
@@ -74,18 +74,18 @@ class _Api(NamedTuple):
     needs_request: bool
 
 
-def failed_resources(asked: Asked, answer: memoryview) -> dict[Resource, bool] | None:
+def failed_resources(sent: SentRequest, response: memoryview) -> dict[Resource, bool] | None:
     """Return the failed resources, each with whether the error was one of its leader or coordinator.
 
     None if anything else is in the response, which begins with its size, and for an API without entry here, or whose
     request is needed and missing. Raises InvalidReceive.
     """
-    api = _APIS.get(asked.api_key)
-    if api is None or (api.needs_request and not asked.frame):
+    api = _APIS.get(sent.api_key)
+    if api is None or (api.needs_request and not sent.frame):
         return None
-    entity = codec.decode_response(asked.api_key, asked.version, answer, 4, len(answer))
+    entity = codec.decode_response(sent.api_key, sent.version, response, 4, len(response))
     failed: dict[Resource, bool] = {}
-    for resource, error, is_worth_something in api.results(entity, asked):
+    for resource, error, is_worth_something in api.results(entity, sent):
         if is_worth_something:
             return None
         if error:
@@ -102,10 +102,10 @@ def _topic_of(structure: Any) -> object:
     return None
 
 
-def _partitions(api_key: int, answer: Any) -> Iterator[tuple[Any, Any]]:
+def _partitions(api_key: int, response: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the partitions in a response, each with its topic."""
     topics, partitions, _ = error_paths(api_key)[-1]
-    for topic in getattr(answer, topics):
+    for topic in getattr(response, topics):
         for each in getattr(topic, partitions):
             yield topic, each
 
@@ -113,57 +113,57 @@ def _partitions(api_key: int, answer: Any) -> Iterator[tuple[Any, Any]]:
 def _of_partitions(index: str, worth: str = "") -> Results:
     """Return a function that finds the results of partitions; ``worth``: a field that is -1 in one without content."""
 
-    def results(answer: Any, asked: Asked) -> Iterator[Result]:
+    def results(response: Any, sent: SentRequest) -> Iterator[Result]:
         # A Fetch may also have a top-level error.
-        yield (), getattr(answer, "error_code", 0), False
-        for topic, each in _partitions(asked.api_key, answer):
+        yield (), getattr(response, "error_code", 0), False
+        for topic, each in _partitions(sent.api_key, response):
             is_worth_something = not each.error_code and (not worth or getattr(each, worth) >= 0)
             yield (_topic_of(topic), getattr(each, index)), each.error_code, is_worth_something
 
     return results
 
 
-def _of_topics(answer: Any, asked: Asked) -> Iterator[Result]:
-    if asked.api_key == ApiKey.METADATA and not asked.request.topics:
+def _of_topics(response: Any, sent: SentRequest) -> Iterator[Result]:
+    if sent.api_key == ApiKey.METADATA and not sent.request.topics:
         # The brokers are worth something.
         yield (), 0, True
-    for topic in answer.topics:
+    for topic in response.topics:
         name = _topic_of(topic)
         for each in topic.partitions:
             yield (name, each.partition_index), each.error_code, not each.error_code and each.leader_id >= 0
         yield (name,), topic.error_code, False
 
 
-def _of_one_id(answer: Any, asked: Asked) -> Iterator[Result]:
+def _of_one_id(response: Any, sent: SentRequest) -> Iterator[Result]:
     """Find the one result, about the group or transactional id that was named."""
-    yield (asked.coordinated_id,), answer.error_code, not answer.error_code
+    yield (sent.coordinated_id,), response.error_code, not response.error_code
 
 
-def _of_commits(answer: Any, asked: Asked) -> Iterator[Result]:
+def _of_commits(response: Any, sent: SentRequest) -> Iterator[Result]:
     """Find the results of partitions as those of the group: they are about its coordinator."""
-    group = (asked.coordinated_id,)
-    for _, each in _partitions(asked.api_key, answer):
+    group = (sent.coordinated_id,)
+    for _, each in _partitions(sent.api_key, response):
         yield group, each.error_code, not each.error_code
 
 
-def _of_groups(answer: Any, asked: Asked) -> Iterator[Result]:
-    if asked.version >= _SEVERAL_GROUPS_FROM:
-        for group in answer.groups:
+def _of_groups(response: Any, sent: SentRequest) -> Iterator[Result]:
+    if sent.version >= _SEVERAL_GROUPS_FROM:
+        for group in response.groups:
             yield (group.group_id,), group.error_code, not group.error_code
-    elif asked.version >= _GROUP_ERROR_FROM:
-        yield from _of_one_id(answer, asked)
+    elif sent.version >= _GROUP_ERROR_FROM:
+        yield from _of_one_id(response, sent)
     else:
         # Versions this old have no error of the group.
         yield (), 0, True
 
 
-def _of_coordinators(answer: Any, asked: Asked) -> Iterator[Result]:
+def _of_coordinators(response: Any, sent: SentRequest) -> Iterator[Result]:
     """Find the results of keys: of two of different types those are two, be they alike."""
-    request = asked.request
-    if asked.version < _SEVERAL_COORDINATORS_FROM:
-        yield (request.key_type, request.key), answer.error_code, not answer.error_code
+    request = sent.request
+    if sent.version < _SEVERAL_COORDINATORS_FROM:
+        yield (request.key_type, request.key), response.error_code, not response.error_code
         return
-    for each in answer.coordinators:
+    for each in response.coordinators:
         yield (request.key_type, each.key), each.error_code, not each.error_code
 
 

@@ -106,7 +106,7 @@ class RetryStorms:
     def delay_ns(self, channel: Channel, sequence: int, facts: bytes, response: memoryview, now_ns: int) -> int:
         """Return the delay of an error response; 0 for none. Raises InvalidReceive."""
         # Without this setting a processor does not load the message schemas.
-        from rotunda.broker.network.processor.throttling.failed_resources import WATCHED, Asked, failed_resources  # noqa: PLC0415
+        from rotunda.broker.network.processor.throttling.failed_resources import WATCHED, SentRequest, failed_resources  # noqa: PLC0415
 
         api_key, version = _unpack_api(facts, _API_AT)
         if api_key not in WATCHED or len(response) > MOST_BYTES:
@@ -114,7 +114,7 @@ class RetryStorms:
         if self._quotas.is_exempt(channel.user, channel.listener, channel.names[0]):
             return 0
         _, _, frame = channel.repeatable.get(sequence, (0, 0, b""))
-        failed = failed_resources(Asked(api_key, version, frame if is_kept(frame) else b""), response)
+        failed = failed_resources(SentRequest(api_key, version, frame if is_kept(frame) else b""), response)
         if not failed:
             return 0
         delay_ns = self._most_ns(api_key, facts, now_ns)
