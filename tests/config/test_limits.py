@@ -16,7 +16,7 @@ METRICS = {exposed_name(role, metric) for role, metrics in CATALOGUE.items() for
 
 
 def name_of(limit: Limit) -> str:
-    return limit.what
+    return limit.name
 
 
 @pytest.mark.parametrize("limit", ROWS, ids=name_of)
@@ -42,10 +42,10 @@ def test_a_row_that_names_nothing_is_found_out():
 
 
 def test_nothing_is_listed_twice():
-    names = [(area.title, limit.what) for area in LIMITS for limit in area.limits]
+    names = [(area.title, limit.name) for area in LIMITS for limit in area.limits]
     assert len(names) == len(set(names))
 
 
 def test_the_page_has_every_row():
     page = describe_markdown()
-    assert all(limit.what in page for limit in ROWS)
+    assert all(limit.name in page for limit in ROWS)

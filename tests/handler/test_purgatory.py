@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 
 from rotunda.broker.scheduling import purgatory
-from rotunda.broker.scheduling.purgatory import TURN_NS, DelayedOperation, Purgatory
+from rotunda.broker.scheduling.purgatory import SLICE_NS, DelayedOperation, Purgatory
 from rotunda.broker.scheduling.timers import Timers
 from tests.support.fakes import FakeClock
 
@@ -119,13 +119,13 @@ def test_a_run_ends_with_its_time_and_the_next_continues(delayed: Purgatory) -> 
     def slow(number: int) -> Callable[[bool], bool]:
         def try_complete(final: bool) -> bool:
             order.append(number)
-            delayed.clock.advance_ns(TURN_NS // 4)
+            delayed.clock.advance_ns(SLICE_NS // 4)
             return final
 
         return try_complete
 
     for number in range(10):
-        delayed.watch(DelayedOperation(slow(number), 1000 * TURN_NS, lambda: None, (1,)))
+        delayed.watch(DelayedOperation(slow(number), 1000 * SLICE_NS, lambda: None, (1,)))
     order.clear()
     delayed.rows_moved([1])
     turns = 0
@@ -136,7 +136,7 @@ def test_a_run_ends_with_its_time_and_the_next_continues(delayed: Purgatory) -> 
     assert order == list(range(10))
     assert turns == 3
     order.clear()
-    delayed.clock.advance_ns(1000 * TURN_NS)
+    delayed.clock.advance_ns(1000 * SLICE_NS)
     while delayed.turn_now():
         pass
     assert order == list(range(10))
