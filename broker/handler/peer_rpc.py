@@ -83,10 +83,6 @@ class PeerRpc:
             DONE: _nothing,
         }
 
-    def receive(self) -> list[Received]:
-        """Return the messages that have arrived. They stay in the rings until `publish`."""
-        return self._peers.receive()
-
     def take(self, messages: list[Received], end_ns: int) -> list[Received]:
         """Handle messages of other targets, at least one, until a time; return the remaining ones for the next turn.
 

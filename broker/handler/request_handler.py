@@ -1,10 +1,10 @@
 """The request handler: reads requests from its rings, sends their responses, and sleeps on its bell when idle.
 
 Runs in handler processes 0..M-1 and, with index M, in the controller, which handles the APIs that change metadata. One
-turn of the loop reads a batch of frames, commits the staged changes, publishes the responses and releases the requests,
-in this order. A Produce is held in its ring until its response is in its processor's ring, so a replacement finds it.
-Other requests are released with the turn, also while they wait or run in slices; processors resend the unanswered ones
-to a replacement (`resender`).
+turn of the loop reads a batch of frames, commits the staged changes, completes requests that have waited for them,
+publishes the responses and releases the requests, in this order. A Produce is held in its ring until its response is in
+its processor's ring, so a replacement finds it. Other requests are released with the turn, also while they wait or run
+in slices; processors resend the unanswered ones to a replacement (`resender`).
 """
 
 from __future__ import annotations
@@ -171,31 +171,28 @@ class RequestHandler:
 
     def _turn(self) -> bool:
         self.has_more = True
-        self._responses.retry()
+        if self._responses.are_waiting:
+            self._responses.retry()
         # A ring returns each frame once: after a fault the next turn continues with the frames already read.
         read = self._read
         if not read:
             read += self._rings.read(BATCH)
         if not self._received:
-            self._received = self._peer_rpc.receive()
+            self._received = self._peers.receive()
         # Refresh after reading the rings: a frame may have been sent because of an announced change, such as the first
         # request to a topic whose creation response has just been sent.
-        worked = has_more = self._refresh_metadata()
+        worked = has_more = self._partitions.is_behind
+        if worked:
+            self._refresh_metadata()
         # The controller applies its own changes immediately, so `_refresh_metadata` never sees them.
         if self._quotas.follow_metadata(self._partitions.metadata):
             self._chain()
         self._partitions.storage.run_once()
         self._calls.late.until_ns = end_ns = self.now_ns() + LONG_NS
         # The frames may depend on any announced change, so none is handled before all metadata is loaded.
-        while read and not self._partitions.is_taking:
-            ring, frames = read.pop(0)
+        if read and not self._partitions.is_taking:
             worked = True
-            has_more |= len(frames) >= BATCH
-            left = self._handle_requests(ring, frames, end_ns)
-            if left:
-                read.insert(0, (ring, left))
-            if self._handled_ns >= end_ns:
-                break
+            has_more |= self._handle_batches(read, end_ns)
         if self._received and not self._partitions.is_taking:
             messages, self._received, has_more = self._received, [], True
             self._received = self._peer_rpc.take(messages, end_ns)
@@ -205,12 +202,12 @@ class RequestHandler:
         self.turns.spent(now_ns, COMMITTING)
         if now_ns >= self._next_tick_ns:
             self._tick(now_ns)
+        self._rows_moved()
+        # Before the responses are published: one bell wakes the processor for them and for the completed fetches.
+        if self._purgatory.run_once():
+            self.turns.spent(self.now_ns(), WAITING)
         self._publish()
         self._partitions.publish_taken_over()
-        self._rows_moved()
-        if self._purgatory.run_once():
-            self._publish()
-            self.turns.spent(self.now_ns(), WAITING)
         self.has_more = has_more
         return worked or has_more
 
@@ -287,10 +284,8 @@ class RequestHandler:
         while self._produce.verify() or self._coordinators.flush() or self._appends.dirty:
             self._moved += self._appends.commit()
 
-    def _refresh_metadata(self) -> bool:
-        """Load the controller's changes; False if there are none."""
-        if not self._partitions.is_behind:
-            return False
+    def _refresh_metadata(self) -> None:
+        """Load the controller's changes."""
         try:
             self._partitions.take_metadata(self.now_ns() + LONG_NS // 4)
         finally:
@@ -300,13 +295,25 @@ class RequestHandler:
                 self._coordinators.metadata_changed()
             self._purgatory.something_changed()
             self.turns.spent(self.now_ns(), METADATA)
-        return True
 
     def _follow_partitions(self) -> None:
         """Update coordinators and purgatory after partitions were opened or closed; the rest follows in slices."""
         self._coordinators.follow_partitions()
         self._purgatory.rows_moved(self._partitions.take_closed_rows())
         self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
+
+    def _handle_batches(self, batches: list[RingBatch], end_ns: int) -> bool:
+        """Handle requests until a time, and remove them from the list; return whether a ring may have more."""
+        has_more = False
+        while batches:
+            ring, frames = batches.pop(0)
+            has_more |= len(frames) >= BATCH
+            left = self._handle_requests(ring, frames, end_ns)
+            if left:
+                batches.insert(0, (ring, left))
+            if self._handled_ns >= end_ns:
+                break
+        return has_more
 
     def _handle_requests(self, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
         """Handle requests of a ring, at least one, until a time; return the remaining frames for the next turn."""

@@ -277,8 +277,6 @@ class ResponseWriter:
 
     def retry(self) -> None:
         """Move queued responses into rings that have room again."""
-        if not self.are_waiting:
-            return
         for processor, kept in enumerate(self._kept):
             while kept and self._try_put(processor, *kept[0]):
                 kept.popleft()

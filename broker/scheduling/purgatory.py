@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 MOST_OPERATIONS: Final = 100_000
 MOST_WATCHED_ROWS: Final = 1_000_000
 
-#: How long one turn may try operations.
-SLICE_NS: Final = 4_000_000
+#: How long one turn may try operations: its other responses wait for that.
+SLICE_NS: Final = 1_000_000
 
 
 @dataclass(slots=True, eq=False)

@@ -178,7 +178,7 @@ def test_a_deleted_partition_is_closed_in_slices_and_at_once_if_its_row_is_asked
         sent = broker.client().send(PRODUCE, 7, produce_body(parts, 1), target=1)
         broker.run_once(1)
     peer_rpc = broker.handler(0)._peer_rpc
-    assert not peer_rpc.take(peer_rpc.receive(), broker.clock.monotonic_ns() + 1)
+    assert not peer_rpc.take(broker.handler(0)._peers.receive(), broker.clock.monotonic_ns() + 1)
     assert table.state(last.row) == STATE_CLOSED
     assert table.state(first.row) == STATE_OPEN
     broker.settle()

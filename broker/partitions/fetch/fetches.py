@@ -332,9 +332,9 @@ class Fetches:
 
     def _read_moved(self, fetch: Fetch) -> set[int]:
         """Read the partitions of moved rows again, and return the indices of their parts."""
-        moved, rows = set(fetch.moved), fetch.rows
+        rows = fetch.shape.rows
+        again = {rows[row] for row in fetch.moved}
         fetch.moved.clear()
-        again = {rows[row] for row in moved}
         if NAMED_TWICE in again:
             again = set(range(len(fetch.parts)))
         self._read_again(fetch, again)
