@@ -68,7 +68,10 @@ class SemaphoreBell:
 
 
 class EventBell:
-    """A bell on an eventfd, inherited over fork; its descriptor is added to the waiter's epoll."""
+    """A bell on an eventfd, inherited over fork; its descriptor is added to the waiter's epoll.
+
+    A waiter that is woken by edges need not consume the rings.
+    """
 
     __slots__ = ("_fd",)
 

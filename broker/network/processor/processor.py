@@ -77,7 +77,7 @@ class Processor:
         self._output_max_bytes, self._idle_ns = config.output_max_bytes, config.connections_max_idle_ms * 1_000_000
         self.sessions = NewSessions(names_hosts=bool(config.authorizer_class_name))
         self._selector.watch(self._handoff.fileno())
-        self._selector.watch(self._bell.fileno())
+        self._selector.watch_bell(self._bell.fileno())
 
     def watch(self, fd: int) -> None:
         """Wake the loop, once, for a descriptor it does not handle, such as the stop flag's."""
@@ -125,9 +125,10 @@ class Processor:
         """Write all responses that targets have published (``D08``)."""
         responses = self._responses
         ready = responses.read(self._by_id, self._fault)
-        if ready or responses.has_lone:
+        has_lone = responses.has_lone
+        if ready or has_lone:
             self.finished.note_received(responses.responses_received)
-        if responses.has_lone:
+        if has_lone:
             responses.send_lone(ready, self._network_time.of_lone(self.finished.add_lone), self._fault)
         if ready:
             self._write(ready.values())
@@ -173,6 +174,8 @@ class Processor:
 
     def process_completed_receives(self) -> None:
         """Read the readable channels within the iteration's time, and send their requests on, a batch at a time."""
+        if not self._selector.readable:
+            return
         for count, channel in enumerate(self._network_time.of_each(self._selector.next_readable(self._now_ns)), 1):
             if not count % PUBLISH_EVERY:
                 self.sender.publish()
@@ -188,9 +191,6 @@ class Processor:
                 self._reject(channel, error)
             except Exception:
                 self._fault(channel)
-        if self._reader.memory.is_short:
-            for channel, slow in self._reader.memory.too_slow(self._now_ns()):
-                self._reject(channel, slow)
         self.sender.publish()
 
     def process_completed_sends(self) -> None:
@@ -215,13 +215,16 @@ class Processor:
         self._disconnected.clear()
 
     def close_expired_connection(self) -> None:
-        """Close the longest idle connection if idle too long (``B17``); run maintenance that is due."""
+        """Close slow connections and the longest idle one if idle too long (``B17``); run maintenance that is due."""
         now_ns = self._now_ns()
+        if self._reader.memory.is_short:
+            for channel, slow in self._reader.memory.too_slow(now_ns):
+                self._reject(channel, slow)
+        for channel, failure in self.tls.late(now_ns):
+            self._reject(channel, failure)
         if self._idle_ns >= 0 and (idle := self._selector.idle_since(now_ns - self._idle_ns)) is not None:
             self._close(idle, "idle")
             self._handoff.flush()
-        for channel, failure in self.tls.late(now_ns):
-            self._reject(channel, failure)
         if now_ns >= self._maintenance.next_ns:
             self._maintenance.look(now_ns)
 
@@ -270,11 +273,9 @@ class Processor:
         self._maintenance.publish(self._now_ns())
 
     def _watched_event(self, fd: int) -> None:
-        if fd == self._bell.fileno():
-            self._bell.drain()
-        elif fd == self._handoff.fileno():
+        if fd == self._handoff.fileno():
             self._new_waiting = True
-        else:
+        elif fd != self._bell.fileno():
             self._selector.unwatch(fd)  # it has woken the loop, and would do so at every poll
 
     def _hung_up(self, channel: Channel) -> None:
@@ -319,14 +320,14 @@ class Processor:
             if channel.closing:
                 self._disconnected.append((channel, "response"))
                 return
-            if channel.muted & MuteCause.REFUSED and not channel.in_flight:
-                self._disconnected.append((channel, "invalid_request"))
-                return
             if channel.muted:
+                if channel.muted & MuteCause.REFUSED and not channel.in_flight:
+                    self._disconnected.append((channel, "invalid_request"))
+                    return
                 self._reader.lift_mutes(channel)
         if channel.out_bytes + channel.held_bytes > self._output_max_bytes:
             self._mute(channel, MuteCause.OUTPUT)
-        elif done:
+        elif done and channel.muted:
             channel.muted &= ~MuteCause.OUTPUT
         if not channel.muted and (channel.inbox or channel.large is not None):
             self._resume(channel)

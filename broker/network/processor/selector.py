@@ -1,7 +1,8 @@
 """epoll over the channels of one processor, and the list of idle ones.
 
-Runs in processor processes. The code relies on three facts about epoll: interest is level-triggered, so a channel with
-unread bytes is reported at every poll until it is read or its interest is removed; EPOLLHUP and EPOLLERR are always
+Runs in processor processes. The code relies on four facts about epoll: interest is level-triggered, so a channel with
+unread bytes is reported at every poll until it is read or its interest is removed; a bell is edge-triggered, so each
+poll reports the rings since the one before, and nobody has to read them; EPOLLHUP and EPOLLERR are always
 reported, so a muted channel whose client has disconnected must leave the set altogether; and a closed descriptor leaves
 the set by itself, but only if no other process holds a copy, so it is always unregistered first.
 """
@@ -40,8 +41,12 @@ class Selector:
         self.writable: OrderedDict[Channel, None] = OrderedDict()
 
     def watch(self, fd: int) -> None:
-        """Report a descriptor that is not a channel (a bell, the hand-off socket) when it is readable."""
+        """Report a descriptor that is not a channel, such as the hand-off socket, when it is readable."""
         self._epoll.register(fd, READ)
+
+    def watch_bell(self, fd: int) -> None:
+        """Report a bell that was rung since the last poll, or before this call."""
+        self._epoll.register(fd, READ | select.EPOLLET)
 
     def unwatch(self, fd: int) -> None:
         """Stop reporting a watched descriptor."""
@@ -96,8 +101,6 @@ class Selector:
 
     def next_readable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
         """Yield the channels to read, until the time is used up: each may have sent very many requests."""
-        if not self.readable:
-            return
         end_ns = now_ns() + LONG_NS
         channels, self.readable, left = iter(self.readable), {}, []
         try:
