@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from rotunda.broker.request_log.columns import DATASETS, HISTORY
 from rotunda.broker.request_log.part_files import DAMAGED, HIDDEN, HOUR_US, SUFFIX, dataset_path, hour_path
-from rotunda.broker.request_log.row_values import plain_values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +89,9 @@ class _Hour:
 
     def add(self, rows: list[dict[str, Any]]) -> None:
         """Add rows."""
-        from rotunda.broker.request_log.tables import batch_of  # noqa: PLC0415 - an unused broker does not load Arrow
+        # An unused broker loads neither numpy nor Arrow.
+        from rotunda.broker.request_log.row_values import plain_values  # noqa: PLC0415
+        from rotunda.broker.request_log.tables import batch_of  # noqa: PLC0415
 
         self._batches.append(batch_of(_DATASET, plain_values(rows, _NAMES)))
         self.is_saved = False
