@@ -22,7 +22,7 @@ from rotunda.shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 12
+LAYOUT_VERSION = 13
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 

@@ -1,10 +1,11 @@
 """The layout: no overlaps, natural alignment, equal struct and dtype, and a complete documentation page."""
 
 import struct
+import zlib
 
 import pytest
 
-from rotunda.shm.layout import RECORDS, Field, Record
+from rotunda.shm.layout import LAYOUT_VERSION, RECORDS, Field, Record
 from rotunda.shm.layout_page import describe, describe_markdown, main
 
 ALL = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
@@ -69,6 +70,15 @@ def test_sizes_that_other_parts_count_on() -> None:
     assert sizes["FILE_RANGE"] == 40
     assert sizes["PEER_ENVELOPE"] == 80
     assert sizes["PARTITION_ROW"] == 192
+
+
+def test_a_changed_record_has_a_new_version() -> None:
+    """With an unchanged version, the command line of another release would misread the segment."""
+    places = [
+        (record.name, record.size, [(record.offset(field.name), field.kind) for field in record.fields])
+        for record in RECORDS
+    ]
+    assert (LAYOUT_VERSION, zlib.crc32(repr(places).encode())) == (13, 1565572300)
 
 
 def test_head_and_tail_of_a_ring_are_on_different_cache_lines() -> None:
