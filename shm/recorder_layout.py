@@ -39,8 +39,8 @@ FACTS = (
     Field("partition_count", "i", "count", "handler", "partitions that the request named, created or deleted"),
     Field("min_bytes", "i", "bytes", "handler", "min bytes of a Fetch; -1: another API"),
     Field("max_wait_ms", "i", "ms", "handler", "max wait of a Fetch; -1: another API"),
-    Field("acks", "h", "-", "handler", "of a Produce: -1, 0 or 1; NOT_TOLD: another API"),
-    Field("isolation_level", "h", "0/1", "handler", "of the request; NOT_TOLD: it has none"),
+    Field("acks", "h", "-", "handler", "of a Produce: -1, 0 or 1; NOT_REPORTED: another API"),
+    Field("isolation_level", "h", "0/1", "handler", "of the request; NOT_REPORTED: it has none"),
     Field("weight", "i", "count", "processor", "requests that the row represents; 0 in an envelope"),
 )
 

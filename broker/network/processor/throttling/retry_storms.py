@@ -15,6 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.network.processor.kept_requests import is_kept
+from rotunda.broker.network.processor.throttling.failed_resources import WATCHED, SentRequest, failed_resources
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
 from rotunda.shm.layout import RESPONSE_ENVELOPE
@@ -105,9 +106,6 @@ class RetryStorms:
 
     def delay_ns(self, channel: Channel, sequence: int, facts: bytes, response: memoryview, now_ns: int) -> int:
         """Return the delay of an error response; 0 for none. Raises InvalidReceive."""
-        # Without this setting a processor does not load the message schemas.
-        from rotunda.broker.network.processor.throttling.failed_resources import WATCHED, SentRequest, failed_resources  # noqa: PLC0415
-
         api_key, version = _unpack_api(facts, _API_AT)
         if api_key not in WATCHED or len(response) > MOST_BYTES:
             return 0
