@@ -19,17 +19,20 @@ from rotunda.broker.coordinator.offsets.offset_expiration import STEPS_AT_ONCE a
 from rotunda.broker.coordinator.offsets.offset_records import offset_key, offset_value
 from rotunda.broker.coordinator.offsets.offsets import OFFSETS_AT_ONCE, CommittedOffset
 from rotunda.broker.coordinator.records import Record
+from rotunda.broker.coordinator.share_state.records import SharePlace
 from rotunda.broker.coordinator.transaction.records import encode_key, encode_value
 from rotunda.broker.coordinator.transaction.shard import TransactionShard
 from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
+from rotunda.broker.protocol.routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from rotunda.broker.scheduling import timers
+from rotunda.shm.tables.process_slots import PROCESSOR
 from tests.support.groups.requests import GROUP_PARTITIONS, Member, call, committed, groups_of
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.stepped_share_consumer import SteppedShareConsumer, initialize, response_to
 from tests.support.transactional import TransactionalProducer, answer_of, committed_offset, offset_errors, send
 
 GROUP, ID, PLACE = "group", "id", ("topic", 0)
@@ -120,6 +123,33 @@ def test_groups_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, 
     listed = call(broker, broker.client(), ApiKey.LIST_GROUPS, 5, values)
     assert listed.error_code == 0
     assert len(listed.groups) == RECORDS + 1
+
+
+@pytest.mark.parametrize(("max_wait_ms", "error"), [(0, LOADING), (60_000, 0)])
+def test_a_share_fetch_waits_for_the_state_of_its_group(broker: SteppedBroker, max_wait_ms: int, error: int) -> None:
+    """A client repeats a rejected one at once."""
+    topic = broker.parts(0).metadata.topic("topic")
+    assert topic is not None
+    broker.context.slots.set_generation(PROCESSOR, 0, 1)
+    member = SteppedShareConsumer(broker, topic.topic_id, "m")
+    initialize(broker, topic.topic_id)
+    broker.client().produce([("topic", 0, record_batch([b"a record"]))])
+    partition = coordinator_partition(member.group, broker.context.coordinators.of(SHARE_TOPIC))
+    owner = broker.partition(SHARE_TOPIC, partition).owner
+    shard = broker.parts(owner).coordinators.share_states.shard_of(member.group)
+    for _ in range(RECORDS):
+        shard.store(member.group, SharePlace(topic.topic_id, 0), 0, 0, [])
+        broker.run_once(owner)
+    broker.replace(owner)
+    sent = member.send(max_wait_ms=max_wait_ms)
+    while broker.parts(owner).coordinators.loading:
+        assert max_wait_ms == 0 or not sent.answers
+        broker.run_once(owner)
+        broker.drain()
+        broker.clock.advance_ns(1_000_000)
+    broker.clock.advance_ns(20_000_000)
+    broker.settle()
+    assert response_to(sent).error_code == error
 
 
 def test_a_handler_that_dies_while_loading_is_replaced_by_one_that_loads_again(broker: SteppedBroker) -> None:
