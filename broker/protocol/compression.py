@@ -76,14 +76,8 @@ class Prefix(NamedTuple):
 
 _Room: TypeAlias = bytearray | memoryview
 
-_Prefixes: TypeAlias = Callable[[Buffer, int], Iterator[Prefix]]
-"""(compressed bytes, maximum uncompressed size) -> prefixes, each longer than the previous."""
-
-_Rooms: TypeAlias = Callable[[Buffer, int], Iterator[tuple[_Room, bool]]]
-"""The same without a copy; each with whether it is complete."""
-
 _Unpack: TypeAlias = Callable[[Buffer, int], Iterator[Buffer]]
-"""The same, but -> uncompressed pieces."""
+"""(compressed bytes, maximum uncompressed size) -> uncompressed pieces."""
 
 _Pack: TypeAlias = Callable[[Buffer, int | None], Iterator[Buffer]]
 """(bytes, level) -> compressed pieces, each of `PIECE_BYTES` uncompressed bytes or fewer."""
@@ -99,12 +93,10 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
 
 def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[_Room]:
     """Return the result of `decompress`, in steps; in one, and no yield, if it is `PIECE_BYTES` at most."""
-    if codec >= len(CODECS):
-        raise _unknown(codec)
-    name = CODECS[codec]
-    if name in _ROOMS:
-        return (yield from _whole(_contained(codec, _ROOMS[name](data, max_bytes)), _USUAL_RATIO * len(data)))
-    pieces = _contained(codec, _UNPACKERS[name](data, max_bytes)) if codec else _cut(data)
+    name = _name_of(codec)
+    if codec and name not in _UNPACKERS:
+        return (yield from _whole(_contained(name, _rooms(name, data, max_bytes)), _USUAL_RATIO * len(data)))
+    pieces = _contained(name, _UNPACKERS[name](data, max_bytes)) if codec else _cut(data)
     out = bytearray()
     done_bytes = 0
     for piece in pieces:
@@ -138,19 +130,21 @@ def prefixes(codec: int, data: Buffer, max_bytes: int) -> Iterator[Prefix]:
     if codec == 0:
         yield Prefix(bytes(data), True)
         return
-    if codec >= len(CODECS):
-        raise _unknown(codec)
-    yield from _contained(codec, _PREFIXES[CODECS[codec]](data, max_bytes))
+    name = _name_of(codec)
+    unpack = _UNPACKERS.get(name)
+    rooms = _growing(unpack(data, max_bytes)) if unpack else _rooms(name, data, max_bytes)
+    for room, is_whole in _contained(name, rooms):
+        yield Prefix(bytes(room), is_whole)
 
 
-def _contained(codec: int, unpacking: Iterator[_Part]) -> Iterator[_Part]:
+def _contained(name: str, unpacking: Iterator[_Part]) -> Iterator[_Part]:
     """Yield the items of ``unpacking``; the libraries' exceptions for unreadable bytes become ApiError 2."""
     import cramjam  # noqa: PLC0415 - only compressed batches need it
 
     try:
         yield from unpacking
     except (cramjam.DecompressionError, struct.error, zlib.error) as error:
-        raise ApiError(_CORRUPT_MESSAGE, f"{CODECS[codec]}: {error}") from error
+        raise ApiError(_CORRUPT_MESSAGE, f"{name}: {error}") from error
 
 
 def _cut(data: Buffer) -> Iterator[Buffer]:
@@ -159,8 +153,11 @@ def _cut(data: Buffer) -> Iterator[Buffer]:
         yield whole[start : start + PIECE_BYTES]
 
 
-def _unknown(codec: int) -> ApiError:
-    return ApiError(_CORRUPT_MESSAGE, f"unknown compression codec {codec}")
+def _name_of(codec: int) -> str:
+    """Return the name of a codec. ApiError if it is unknown."""
+    if codec >= len(CODECS):
+        raise ApiError(_CORRUPT_MESSAGE, f"unknown compression codec {codec}")
+    return CODECS[codec]
 
 
 def _too_large(max_bytes: int) -> ApiError:
@@ -307,69 +304,50 @@ def _room(size_bytes: int) -> _Room:
     return bytearray(size_bytes) if size_bytes < _LARGE_ROOM_BYTES else memoryview(mmap.mmap(-1, size_bytes))
 
 
-def _rooms_with(name: str) -> _Rooms:
-    def rooms_with(data: Buffer, max_bytes: int) -> Iterator[tuple[_Room, bool]]:
-        import cramjam  # noqa: PLC0415 - only compressed batches need it
+def _rooms(name: str, data: Buffer, max_bytes: int) -> Iterator[tuple[_Room, bool]]:
+    """Yield ever larger buffers for the uncompressed bytes, each with whether it has all of them."""
+    import cramjam  # noqa: PLC0415 - only compressed batches need it
 
-        room_bytes = min(max(_LEAST_ROOM_BYTES, _USUAL_RATIO * len(data)), max_bytes)
-        while True:
-            room = _room(room_bytes)
-            try:
-                size_bytes = getattr(cramjam, name).decompress_into(data, room)
-            except cramjam.DecompressionError as error:
-                if str(error) != _NO_ROOM:
-                    raise
-            else:
-                if isinstance(room, memoryview):
-                    room = room[:size_bytes]
-                else:
-                    del room[size_bytes:]
-                yield room, True
-                return
-            yield room, False
-            if room_bytes == max_bytes:
-                raise _too_large(max_bytes)
-            room_bytes = min(_GROWTH * room_bytes, max_bytes)
-
-    return rooms_with
-
-
-def _prefixes_in(rooms: _Rooms) -> _Prefixes:
-    def prefixes_in(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
-        for room, is_whole in rooms(data, max_bytes):
-            yield Prefix(bytes(room), is_whole)
-
-    return prefixes_in
-
-
-def _prefixes_of(unpack: _Unpack) -> _Prefixes:
-    def prefixes_of(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
-        out = bytearray()
-        shown_from = _LEAST_ROOM_BYTES
+    room_bytes = min(max(_LEAST_ROOM_BYTES, _USUAL_RATIO * len(data)), max_bytes)
+    while True:
+        room = _room(room_bytes)
         try:
-            for piece in unpack(data, max_bytes):
-                out += piece
-                if len(out) >= shown_from:
-                    yield Prefix(bytes(out), False)
-                    shown_from = _GROWTH * len(out)
-        except ApiError as error:
-            if error.code == _MESSAGE_TOO_LARGE:
-                yield Prefix(bytes(out), False)
-            raise
-        yield Prefix(bytes(out), True)
+            size_bytes = getattr(cramjam, name).decompress_into(data, room)
+        except cramjam.DecompressionError as error:
+            if str(error) != _NO_ROOM:
+                raise
+        else:
+            if isinstance(room, memoryview):
+                room = room[:size_bytes]
+            else:
+                del room[size_bytes:]
+            yield room, True
+            return
+        yield room, False
+        if room_bytes == max_bytes:
+            raise _too_large(max_bytes)
+        room_bytes = min(_GROWTH * room_bytes, max_bytes)
 
-    return prefixes_of
+
+def _growing(pieces: Iterator[Buffer]) -> Iterator[tuple[_Room, bool]]:
+    """Yield the pieces so far in one buffer, whenever it is fourfold; with whether it has all of them."""
+    out = bytearray()
+    shown_from = _LEAST_ROOM_BYTES
+    try:
+        for piece in pieces:
+            out += piece
+            if len(out) >= shown_from:
+                yield out, False
+                shown_from = _GROWTH * len(out)
+    except ApiError as error:
+        if error.code == _MESSAGE_TOO_LARGE:
+            yield out, False
+        raise
+    yield out, True
 
 
-#: Codecs that can be decompressed in chunks.
+#: Codecs that can be decompressed in chunks; the others use `_rooms`.
 _UNPACKERS: Final[Mapping[str, _Unpack]] = {"gzip": _unpack_gzip, "snappy": _unpack_snappy}
-#: Those that can not.
-_ROOMS: Final[Mapping[str, _Rooms]] = {"lz4": _rooms_with("lz4"), "zstd": _rooms_with("zstd")}
-_PREFIXES: Final[Mapping[str, _Prefixes]] = {
-    "gzip": _prefixes_of(_unpack_gzip),
-    "snappy": _prefixes_of(_unpack_snappy),
-    **{name: _prefixes_in(rooms) for name, rooms in _ROOMS.items()},
-}
 _PACKERS: Final[Mapping[str, _Pack]] = {
     "none": lambda data, _: _cut(data),
     "gzip": _pack_gzip,
