@@ -23,7 +23,7 @@ def bench(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.compat
 @pytest.mark.needs("kafka")
 def test_a_short_turn_against_kafka(tmp_path: Path) -> None:
     done = bench(tmp_path, "--case", "OffsetCommit", "--turns", "1", "--seconds", "1", "--warm-up", "1")
