@@ -19,12 +19,12 @@ from typing import Any
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import response_header_version
 from rotunda.broker.protocol.headers import framed, request_header, response_header
-from rotunda.broker.protocol.primitives import MALFORMED, MOST_ELEMENTS, Buffer, skip_tagged_fields
+from rotunda.broker.protocol.primitives import INT32, MALFORMED, MOST_ELEMENTS, Buffer, skip_tagged_fields
 from rotunda.broker.protocol.schema.definitions import MessageDefinition, definition
 from rotunda.broker.protocol.schema.marks import VARYING
 from rotunda.broker.protocol.schema.reading import Read, make_reader
 from rotunda.broker.protocol.schema.table import APIS
-from rotunda.broker.protocol.schema.writing import Write, make_writer
+from rotunda.broker.protocol.schema.writing import Write, WritePieces, make_pieces_writer, make_writer
 
 
 @cache
@@ -103,6 +103,31 @@ def encode_response(api_key: int, version: int, correlation_id: int, values: Any
     return framed(response_header(api_key, version, correlation_id) + _response_writer(api_key, version)(values))
 
 
+class RecordsGap:
+    """The place of the records of a partition, which the processor sends from the log files."""
+
+    __slots__ = ("_size_bytes",)
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+
+def encode_around_records(api_key: int, version: int, correlation_id: int, values: Any) -> list[bytes]:
+    """Return the wire bytes of a response before, between and after its gaps of records that are not empty."""
+    head = response_header(api_key, version, correlation_id)
+    body = _response_pieces_writer(api_key, version)(values)
+    chunks = [[INT32.pack(len(head) + sum(map(len, body))), head]]
+    for piece in body:
+        if isinstance(piece, RecordsGap):
+            chunks.append([])
+        else:
+            chunks[-1].append(piece)
+    return [b"".join(chunk) for chunk in chunks]
+
+
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str, values: Any) -> bytes:
     """Return the wire bytes of a request, size and header included. TypeError for an unknown name."""
     head = request_header(api_key, version, correlation_id, client_id)
@@ -133,6 +158,11 @@ def _request_writer(api_key: int, version: int) -> Write:
 @cache
 def _response_writer(api_key: int, version: int) -> Write:
     return writer(f"{_api(api_key)}Response", version)
+
+
+@cache
+def _response_pieces_writer(api_key: int, version: int) -> WritePieces:
+    return make_pieces_writer(_checked(f"{_api(api_key)}Response", version, ""), version)
 
 
 def _api(api_key: int) -> str:

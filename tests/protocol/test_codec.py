@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -85,3 +86,26 @@ def test_versions_and_apis_without_a_schema_are_invalid() -> None:
         codec.decode_response(ApiKey.CREATE_TOPICS, 99, bytes(9), 0, 9)
     with pytest.raises(InvalidReceive):
         codec.decode(12345, 0, b"", 0, 0)
+
+
+@pytest.mark.parametrize("version", range(1, 3))
+def test_a_response_around_records_is_that_with_them(version: int) -> None:
+    """S01, S48."""
+    ranges = [{"first_offset": 5, "last_offset": 2**40, "delivery_count": count} for count in (1, 3)]
+
+    def response(records: Callable[[int], Any]) -> dict[str, Any]:
+        topics = [
+            [{"partition_index": 0, "records": records(0), "acknowledge_error_code": 121}],
+            [
+                {"partition_index": 1, "records": records(300), "acquired_records": ranges},
+                {"partition_index": 2, "records": records(0), "error_code": 3},
+                {"partition_index": 3, "records": records(1), "acquired_records": ranges[:1]},
+            ],
+        ]
+        responses = [{"topic_id": bytes(16), "partitions": partitions} for partitions in topics]
+        return {"throttle_time_ms": 7, "acquisition_lock_timeout_ms": 30000, "responses": responses}
+
+    chunks = codec.encode_around_records(ApiKey.SHARE_FETCH, version, 99, response(codec.RecordsGap))
+    assert len(chunks) == 3
+    wire = chunks[0] + b"x" * 300 + chunks[1] + b"x" + chunks[2]
+    assert wire == codec.encode_response(ApiKey.SHARE_FETCH, version, 99, response(lambda size: b"x" * size))

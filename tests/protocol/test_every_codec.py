@@ -11,11 +11,8 @@ from collections.abc import Callable
 from rotunda.broker.apis.table import API_TABLE
 from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible
 from rotunda.broker.protocol.schema.definitions import request
-from tests.protocol.messages import (
-    test_fetch,
-    test_produce,
-    test_share_fetch,
-)
+from tests.protocol import test_codec
+from tests.protocol.messages import test_fetch, test_produce
 
 #: Tests of the hand-tuned codecs: of requests and of responses, which may be one test.
 HAND_TESTED: dict[ApiKey, tuple[Callable[..., None], ...]] = {
@@ -27,7 +24,7 @@ HAND_TESTED: dict[ApiKey, tuple[Callable[..., None], ...]] = {
         test_fetch.test_requests_are_read_as_kio_writes_them,
         test_fetch.test_responses_are_written_as_kio_writes_them,
     ),
-    ApiKey.SHARE_FETCH: (test_share_fetch.test_a_response_around_records_is_that_of_the_compiled_codec,),
+    ApiKey.SHARE_FETCH: (test_codec.test_a_response_around_records_is_that_with_them,),
 }
 
 BY_HAND = [api for api in API_TABLE if api.function is None]

@@ -26,7 +26,6 @@ from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
-from rotunda.broker.protocol.messages.fetch import SharePartResponse, frame_share_fetch_response
 from rotunda.broker.scheduling.purgatory import DelayedOperation, Purgatory
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ _ATTEMPTS: Final = 8
 _RECORD_LIMIT: Final = 1
 _BATCH_OPTIMIZED: Final = 0
 _SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
+_UNKNOWN_LEADER: Final = {"leader_id": -1, "leader_epoch": -1}
 
 
 class ShareFetch:
@@ -414,24 +414,22 @@ class ShareFetches:
         by_topic: dict[bytes, list[SharePlace]] = {}
         for place in places:
             by_topic.setdefault(place.topic_id, []).append(place)
-        in_order = [place for of_topic in by_topic.values() for place in of_topic]
-        parts = []
-        for place in in_order:
-            found = acquired.get(place)
-            parts.append(
-                SharePartResponse(
-                    *place,
-                    fetch.errors.get(place, 0),
-                    fetch.acknowledged.get(place, 0),
-                    0 if found is None else found.records.length,
-                    () if found is None else found.acquired,
-                )
-            )
-        ranges = [acquired[place] for place in in_order if place in acquired]
+        responses = [
+            {
+                "topic_id": topic_id,
+                "partitions": [_partition_data(fetch, each, acquired.get(each)) for each in of_topic],
+            }
+            for topic_id, of_topic in by_topic.items()
+        ]
         config = self._metadata.share_group_config(fetch.group.group_id)
-        chunks = frame_share_fetch_response(
-            fetch.request.correlation_id, config.share_record_lock_duration_ms, parts, throttle_ms
-        )
+        response = {
+            "throttle_time_ms": throttle_ms,
+            "acquisition_lock_timeout_ms": config.share_record_lock_duration_ms,
+            "responses": responses,
+        }
+        request = fetch.request
+        chunks = codec.encode_around_records(_SHARE_FETCH, request.api_version, request.correlation_id, response)
+        ranges = [acquired[place] for of_topic in by_topic.values() for place in of_topic if place in acquired]
         quotas = fetch.request.quotas
         throttled_by = 0 if quotas is None or not throttle_ms else quotas.throttled_by
         facts = ResponseFacts(*self._facts(fetch, ranges), throttle_ms, throttled_by)
@@ -491,6 +489,22 @@ class ShareFetches:
 def _deadline_ns(request: Request, body: Any) -> int:
     """Return the end of a fetch's wait."""
     return request.received_ns + min(max(int(body.max_wait_ms), 0), MOST_WAIT_MS) * 1_000_000
+
+
+def _partition_data(fetch: ShareFetch, place: SharePlace, found: Found | None) -> dict[str, Any]:
+    """Return a partition of a response."""
+    ranges = () if found is None else found.acquired
+    return {
+        "partition_index": place.partition,
+        "error_code": fetch.errors.get(place, 0),
+        "acknowledge_error_code": fetch.acknowledged.get(place, 0),
+        "current_leader": _UNKNOWN_LEADER,
+        "records": codec.RecordsGap(0 if found is None else found.records.length),
+        "acquired_records": [
+            {"first_offset": each.first, "last_offset": each.last, "delivery_count": each.delivery_count}
+            for each in ranges
+        ],
+    }
 
 
 def _validate_limits(body: Any) -> None:

@@ -21,6 +21,9 @@ from rotunda.broker.protocol.schema.source import FIXED, LONGEST_STRING_BYTES, S
 Write: TypeAlias = Callable[[Any], bytes]
 """value or mapping -> its bytes."""
 
+WritePieces: TypeAlias = Callable[[Any], list[Any]]
+"""value or mapping -> its bytes in pieces; a value of `bytes` or `records` is a piece itself, and needs only a size."""
+
 
 def _shortened(text: bytes) -> bytes:
     """Return the start of a text, cut to the maximum length of a string. Messages repeat the values of requests."""
@@ -38,14 +41,22 @@ _GLOBALS: Final[dict[str, Any]] = {
 
 def make_writer(message: MessageDefinition, version: int, structure: StructureDefinition | None = None) -> Write:
     """Return the function that writes one version of a message, or of a structure in it."""
-    return _WriterSource(message, version).of_structure(structure or message.structure)
+    write: Write = _WriterSource(message, version).of_structure(structure or message.structure)
+    return write
+
+
+def make_pieces_writer(message: MessageDefinition, version: int) -> WritePieces:
+    """Return the function that writes one version of a message in pieces."""
+    write: WritePieces = _WriterSource(message, version, result="parts").of_structure(message.structure)
+    return write
 
 
 def make_fields_writer(
     message: MessageDefinition, version: int, fields: Sequence[Field], tagged: Sequence[Field] | None
 ) -> Write:
     """Return the function that writes some fields of a value, and at its end the tagged ones, unless None."""
-    return _WriterSource(message, version).of_fields(fields, tagged)
+    write: Write = _WriterSource(message, version).of_fields(fields, tagged)
+    return write
 
 
 def made(message: MessageDefinition, value_class: type[Structure], values: Mapping[str, Any]) -> Structure:
@@ -68,7 +79,7 @@ class _WriterSource:
     are not yet in the list that `_parts` names.
     """
 
-    def __init__(self, message: MessageDefinition, version: int) -> None:
+    def __init__(self, message: MessageDefinition, version: int, result: str = "b''.join(parts)") -> None:
         self.source = Source({**_GLOBALS, "made": partial(made, message)})
         self._title = f"write {message.name} {version}"
         self._version = version
@@ -76,20 +87,21 @@ class _WriterSource:
         self._run: list[tuple[str, str]] = []
         self._pieces: list[str] = []
         self._parts = "parts"
+        self._result = result
 
-    def of_structure(self, structure: StructureDefinition) -> Write:
+    def of_structure(self, structure: StructureDefinition) -> Any:
         with self._function():
             self._structure(structure, "message")
-        return self._compiled()
+        return self.source.compile(self._title)["write"]
 
-    def of_fields(self, fields: Sequence[Field], tagged: Sequence[Field] | None) -> Write:
+    def of_fields(self, fields: Sequence[Field], tagged: Sequence[Field] | None) -> Any:
         """Return the function that writes some fields of a value of a structure, and its tagged fields unless None."""
         with self._function():
             for field in fields:
                 self._field(field, f"message.{field.name}")
             if tagged is not None:
                 self._tagged(tagged, "message")
-        return self._compiled()
+        return self.source.compile(self._title)["write"]
 
     @contextmanager
     def _function(self) -> Iterator[None]:
@@ -97,11 +109,7 @@ class _WriterSource:
             self.source.add("parts = []")
             yield
             self._flush()
-            self.source.add("return b''.join(parts)")
-
-    def _compiled(self) -> Write:
-        write: Write = self.source.compile(self._title)["write"]
-        return write
+            self.source.add(f"return {self._result}")
 
     def _structure(self, structure: StructureDefinition, value: str) -> None:
         name = self.source.refer("Class", structure.value_class)
