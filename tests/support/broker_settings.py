@@ -1,12 +1,14 @@
 """Changes a setting of a running broker as an administrator does."""
 
+import select
+from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.deadline import deadline_s
-from tests.support.described_requests import ask
+from tests.support.described_requests import receive_answer, send_request
 from tests.support.wire_client import WireClient
 
 
@@ -20,8 +22,18 @@ def set_on_broker(bootstrap: str, name: str, value: str, broker_id: str = "1") -
 
 def set_over_wire(port: int, name: str, value: str) -> None:
     """Set a config for one broker with a single request, which needs only a processor and the controller."""
+    with WireClient(port) as wire:
+        set_over_first([wire], name, value)
+
+
+def set_over_first(wires: Sequence[WireClient], name: str, value: str) -> None:
+    """Send such a request on each connection, and await the first response: some processors may be stopped."""
     configs: list[dict[str, Any]] = [{"name": name, "config_operation": 0, "value": value}]
     resources = [{"resource_type": 4, "resource_name": "1", "configs": configs}]
-    with WireClient(port) as wire:
-        [outcome] = ask(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources}).responses
+    for wire in wires:
+        send_request(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources})
+    by_socket = {wire.socket: wire for wire in wires}
+    ready, _, _ = select.select(by_socket, [], [], deadline_s())
+    assert ready, "no answer"
+    [outcome] = receive_answer(by_socket[ready[0]], ApiKey.INCREMENTAL_ALTER_CONFIGS, 1).responses
     assert outcome.error_code == 0, outcome.error_message
