@@ -112,19 +112,6 @@ def test_idempotent_producer_writes_in_order(broker, topic) -> None:
     run(work())
 
 
-def test_read_committed_sees_what_is_not_in_a_transaction(broker, topic) -> None:
-    async def work() -> None:
-        await create(broker, topic)
-        async with producer_of(broker) as producer:
-            await producer.send_and_wait(topic, b"plain", partition=0)
-        async with consumer_of(broker, isolation_level="read_committed") as consumer:
-            consumer.assign([TopicPartition(topic, 0)])
-            consumer.seek(TopicPartition(topic, 0), 0)
-            assert (await consumer.getone()).value == b"plain"
-
-    run(work())
-
-
 def test_errors_are_exceptions(broker, topic) -> None:
     async def work() -> None:
         await create(broker, topic, max_message_bytes="2000")

@@ -44,7 +44,7 @@ def own(broker_directory: Path) -> Iterator[BrokerProcess]:
 @pytest.fixture
 def connect(own: BrokerProcess) -> Iterator[Any]:
     """Yield a function that opens a connection of a client, to one of the listeners."""
-    ports = [int(address.rpartition(":")[2]) for address in own.status()["bootstrap"].split(",")]
+    ports = own.ports()
     with ExitStack() as stack:
 
         def open_one(client_id: str, listener: int = 0) -> QuotaClient:

@@ -18,7 +18,7 @@ from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
 from tests.support.exposition import Scraper
 from tests.support.quota_client import QuotaClient
-from tests.support.share_consumer import ShareConsumer
+from tests.support.share_consumer import ShareConsumer, topic_id_of
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
@@ -105,7 +105,7 @@ def test_changed_quotas_are_in_force_within_a_second(wire: WireClient, topic: st
     set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
     assert throttled_produce(client, topic)
     set_quota(wire, {"client-id": topic}, producer_byte_rate=None)
-    wait_until(lambda: connect(topic).produce(topic) == 0, "the quota to be gone")
+    wait_until(lambda: connect(topic).produce(topic) == 0, "the end of the quota")
 
 
 def test_e13_no_acknowledgement_no_time_but_the_bytes_count(wire: WireClient, topic: str, connect: Any) -> None:
@@ -217,13 +217,13 @@ def test_a_handler_is_killed_while_clients_are_throttled(
     create_topic(wire, topic, 2)
     set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
     clients = [connect(topic) for _ in range(2)]
-    told_ms = [throttled_produce(client, topic, number) for number, client in enumerate(clients)]
+    throttle_times_ms = [throttled_produce(client, topic, number) for number, client in enumerate(clients)]
     killed_ns = time.monotonic_ns()
     for index in range(2):
         broker.kill("handler", index)
-    for client, ms in zip(clients, told_ms, strict=True):
+    for client, ms in zip(clients, throttle_times_ms, strict=True):
         client.api_versions()
-        assert (time.monotonic_ns() - killed_ns) / 1e6 >= 0.5 * min(told_ms), ms
+        assert (time.monotonic_ns() - killed_ns) / 1e6 >= 0.5 * min(throttle_times_ms), ms
     # 10 s' worth were used before: a lost table would allow as much at once.
     again = [client.produce(topic, number) for number, client in enumerate(clients) for _ in range(4)]
     assert max(again) >= 1000
@@ -233,8 +233,8 @@ def test_a_handler_is_killed_while_clients_are_throttled(
 def share(broker: BrokerProcess, wire: WireClient, topic: str) -> Iterator[ShareConsumer]:
     """Yield a share consumer, whose client id is the topic, that reads a topic from its beginning on."""
     create_topic(wire, topic, 1)
-    [found] = ask(wire, ApiKey.METADATA, 12, {"topics": [{"name": topic}]}).topics
-    with closing(ShareConsumer(broker.port, topic, found.topic_id, [0], client_id=topic).join(topic)) as member:
+    topic_id = topic_id_of(broker.port, topic)
+    with closing(ShareConsumer(broker.port, topic, topic_id, [0], client_id=topic).join(topic)) as member:
         member.fetch(max_wait_ms=0)
         yield member
 

@@ -44,7 +44,7 @@ WINDOWS = 11
 @pytest.fixture
 def protected_port(broker: BrokerProcess) -> int:
     """Return the port of the listener that the broker's own limits do not hold for."""
-    return int(broker.status()["bootstrap"].split(",")[1].rsplit(":", 1)[1])
+    return broker.ports()[1]
 
 
 @pytest.fixture
@@ -62,15 +62,6 @@ def set_rate(port: int, host: str | None, rate: float | None) -> None:
     assert outcome.error_code == 0, outcome.error_message
 
 
-def is_answered(client: WireClient) -> bool:
-    """Return whether a connection is served; False when it is closed unread."""
-    try:
-        send_request(client, API_VERSIONS, 0, {})
-        return receive_answer(client, API_VERSIONS, 0).error_code == 0
-    except (AssertionError, OSError):
-        return False
-
-
 def test_a12_connections_beyond_the_rate_of_their_address_are_closed(
     broker: BrokerProcess, protected_port: int, held: ExitStack
 ) -> None:
@@ -81,15 +72,12 @@ def test_a12_connections_beyond_the_rate_of_their_address_are_closed(
     def connect() -> WireClient:
         return held.enter_context(WireClient(broker.port, source_host=host))
 
-    def is_refused() -> bool:
-        return not is_answered(connect())
-
-    wait_until(is_refused, "the quota to be in force, and used up")
-    assert is_answered(held.enter_context(WireClient(broker.port, source_host="127.0.0.21")))
+    wait_until(lambda: not connect().is_served(), "the quota to be in force, and used up")
+    assert held.enter_context(WireClient(broker.port, source_host="127.0.0.21")).is_served()
     assert metrics(broker, "rotunda_acceptor_ip_accept_throttled_total") > 0
-    wait_until(lambda: is_answered(connect()), "the rate to be forgotten")
+    wait_until(lambda: connect().is_served(), "the rate to be forgotten")
     set_rate(protected_port, host, None)
-    wait_until(lambda: all(is_answered(connect()) for _ in range(WINDOWS + 1)), "the end of the quota")
+    wait_until(lambda: all(connect().is_served() for _ in range(WINDOWS + 1)), "the end of the quota")
 
 
 def test_a12_producers_succeed_beyond_the_rate_of_their_address(
@@ -128,7 +116,7 @@ def test_a10_a27_beyond_its_rate_a_listener_waits_and_the_other_does_not(
         throttled = metrics(broker, "rotunda_acceptor_accept_throttled_total")
 
         def is_throttled() -> bool:
-            assert is_answered(held.enter_context(WireClient(broker.port)))
+            assert held.enter_context(WireClient(broker.port)).is_served()
             return metrics(broker, "rotunda_acceptor_accept_throttled_total") > throttled
 
         wait_until(is_throttled, "the rate to be used up")
@@ -190,7 +178,7 @@ def test_a16_a17_a18_a_lower_limit_closes_the_most_silent_clients_and_no_more(
 
         wait_until(lambda: open_now() == most, "the excess to be closed")
         assert metrics(broker, "rotunda_processor_connections_closed_total") > closed
-        left = [client for client in active if is_answered(client)]
+        left = [client for client in active if client.is_served()]
         assert 0 < len(left) < len(active)
         assert left == active[-len(left) :]
         for client in (*administrators, held.enter_context(WireClient(protected_port))):

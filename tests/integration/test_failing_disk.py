@@ -24,19 +24,17 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.runtime.run_dir import read as run_dir_record
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
-from tests.support.described_requests import ask as described
 from tests.support.exposition import Exposition
 from tests.support.failing_disk import FailingDisk
 from tests.support.record_batches import record_batch
-from tests.support.share_consumer import ShareConsumer
+from tests.support.share_consumer import ShareConsumer, topic_id_of
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import (
-    PRODUCE,
-    Reader,
+    ProduceErrors,
     create_topic,
     fetch,
     produce,
-    produce_body,
+    produce_errors,
     read_partition,
     string,
 )
@@ -93,25 +91,18 @@ def metric(broker: BrokerProcess, name: str, **labels: str) -> float:
     return value
 
 
-def answered(broker: BrokerProcess) -> float:
+def responses_sent(broker: BrokerProcess) -> float:
     """Return how many responses the processors have counted."""
     samples = Exposition(ask(broker, "/metrics")[1]).samples
     return sum(each.value for each in samples["rotunda_processor_responses_sent_total"])
 
 
-def refusal(client: WireClient, topic: str, partition: int = 0, value: bytes = b"x") -> tuple[int, str]:
-    """Produce with version 8; return error code and message."""
-    reader = Reader(client.call(PRODUCE, 8, produce_body([(topic, partition, record_batch([value]))])))
-    assert reader.number("i") == 1
-    reader.string()
-    assert reader.number("i") == 1
-    _, error, _, _, _ = reader.take("ihqqq")
-    assert reader.number("i") == 0
-    size = reader.number("h")
-    return error, reader.raw(size).decode() if size >= 0 else ""
+def rejection(client: WireClient, topic: str) -> ProduceErrors:
+    """Produce to partition 0, and return the errors."""
+    return produce_errors(client, topic, 0, record_batch([b"x"]))
 
 
-def takes(client: WireClient, topic: str, partition: int = 0) -> bool:
+def accepts(client: WireClient, topic: str, partition: int = 0) -> bool:
     return produce(client, topic, partition, record_batch([b"again"])).error_code == 0
 
 
@@ -127,8 +118,8 @@ def test_a_full_disk_rejects_records_with_a_log_line_and_recovers_by_itself(disk
         disk.fill(broker.data_dir, error)
         for number in range(200):
             assert produce(client, topic, number % 4, record_batch([b"lost"])).error_code == STORAGE_ERROR
-        assert refusal(client, topic)[0] == STORAGE_ERROR
-        assert os.strerror(error) in refusal(client, topic)[1]
+        assert rejection(client, topic).error_code == STORAGE_ERROR
+        assert os.strerror(error) in rejection(client, topic).message
         wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
         assert os.strerror(error) in ask(broker, "/readyz")[1]
         found = status(broker)
@@ -142,7 +133,7 @@ def test_a_full_disk_rejects_records_with_a_log_line_and_recovers_by_itself(disk
         assert [each.value for each in read_partition(client, topic, 0)] == [b"before"]
         # Rejected records are not there; records sent now are.
         disk.mend()
-        wait_until(lambda: takes(client, topic), "room")
+        wait_until(lambda: accepts(client, topic), "room")
         wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
         _, line = [line for line in broker.log_since(begin) if "a turn took" not in line]
         assert "the disk of the data directory has space again" in line
@@ -169,7 +160,7 @@ def test_an_error_of_one_segment_makes_its_partition_and_no_other_offline(disk, 
         disk.fail("write", errno.EIO, f"{topic}-0/")
         assert produce(client, topic, 0, record_batch([b"lost"])).error_code == STORAGE_ERROR
         disk.mend()
-        code, message = refusal(client, topic, 0)
+        code, message, _ = rejection(client, topic)
         assert code == STORAGE_ERROR
         assert os.strerror(errno.EIO) in message
         assert produce(client, topic, 1, record_batch([b"other"])).error_code == 0
@@ -181,7 +172,7 @@ def test_an_error_of_one_segment_makes_its_partition_and_no_other_offline(disk, 
     broker.stop()
     broker.start()
     with WireClient(broker.port) as client:
-        assert takes(client, topic)
+        assert accepts(client, topic)
         assert [each.value for each in read_partition(client, topic, 0)] == [b"before", b"again"]
 
 
@@ -214,8 +205,8 @@ def test_a_partition_whose_directory_vanishes_acknowledges_nothing_more(broker, 
         for partition in range(2):
             assert produce(client, topic, partition, record_batch([b"x"])).error_code == 0
         shutil.rmtree(broker.data_dir / f"{topic}-0")
-        wait_until(lambda: refusal(client, topic, 0)[0] == STORAGE_ERROR, "the refusal")
-        assert "No such file" in refusal(client, topic, 0)[1]
+        wait_until(lambda: rejection(client, topic).error_code == STORAGE_ERROR, "the rejection")
+        assert "No such file" in rejection(client, topic).message
         assert produce(client, topic, 1, record_batch([b"x"])).error_code == 0
         # No consumer is sent elsewhere for records that should be there.
         assert fetch(client, topic, 0, 0).error_code == STORAGE_ERROR
@@ -227,7 +218,7 @@ def test_a_missing_data_directory_accepts_no_records_until_it_is_back(broker, to
         create_topic(client, topic, 1)
         assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
         broker.data_dir.rename(away)
-        wait_until(lambda: refusal(client, topic)[0] == STORAGE_ERROR, "the refusal")
+        wait_until(lambda: rejection(client, topic).error_code == STORAGE_ERROR, "the rejection")
         wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
         assert "has been removed" in ask(broker, "/readyz")[1]
         wait_until(lambda: metric(broker, "rotunda_offline_log_directories") == 1, "the metric")
@@ -237,7 +228,7 @@ def test_a_missing_data_directory_accepts_no_records_until_it_is_back(broker, to
         assert "has been removed" in done.stdout + done.stderr
         assert not broker.data_dir.exists(), "nothing makes it anew"
         away.rename(broker.data_dir)
-        wait_until(lambda: takes(client, topic), "the directory")
+        wait_until(lambda: accepts(client, topic), "the directory")
         wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
 
 
@@ -247,7 +238,7 @@ def test_a_data_directory_that_is_removed_for_good(disk, broker_directory, topic
         create_topic(client, topic, 1)
         assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
         shutil.rmtree(broker.data_dir)
-        wait_until(lambda: refusal(client, topic)[0] == STORAGE_ERROR, "the refusal")
+        wait_until(lambda: rejection(client, topic).error_code == STORAGE_ERROR, "the rejection")
         wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
     broker.stop()
     assert not broker.data_dir.exists()
@@ -266,17 +257,17 @@ def test_warning_then_no_request_log_then_no_records_by_what_is_free(broker, top
         assert ask(broker, "/readyz")[0] == 200
         wait_until(lambda: status(broker)["verdict"]["level"] == "busy", "the verdict")
         wait_until(lambda: "nearly full" in broker.log_text(), "the line")
-        assert takes(client, topic)
+        assert accepts(client, topic)
         alter(client, "storage.free.min.ratio", "1")
         alter(client, "storage.free.min.bytes", str(2**62))
-        wait_until(lambda: refusal(client, topic)[0] == STORAGE_ERROR, "the refusal")
-        assert "storage.free.min.bytes" in refusal(client, topic)[1]
+        wait_until(lambda: rejection(client, topic).error_code == STORAGE_ERROR, "the rejection")
+        assert "storage.free.min.bytes" in rejection(client, topic).message
         wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
         assert read_partition(client, topic, 0)[0].value == b"again"
         create_topic(client, f"{topic}-new", 1)
         alter(client, "storage.free.min.bytes", "0")
         alter(client, "storage.free.warn.bytes", "0")
-        wait_until(lambda: takes(client, topic), "room")
+        wait_until(lambda: accepts(client, topic), "room")
         wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
 
 
@@ -292,15 +283,15 @@ def test_on_a_disk_that_is_nearly_full_the_request_log_stops_first(broker, topic
         wait_until(lambda: metric(broker, "rotunda_storage_state") == 2, "the state")
         assert "The request log has stopped" in ask(broker, "/readyz")[1]
         assert ask(broker, "/readyz")[0] == 200
-        first, all_answered = metric(broker, rows), answered(broker) + stopped_requests
+        first, all_sent = metric(broker, rows), responses_sent(broker) + stopped_requests
         for _ in range(stopped_requests):
-            assert takes(client, topic)
+            assert accepts(client, topic)
         # Processors check whether to record when they publish their counters.
-        wait_until(lambda: answered(broker) >= all_answered, "their answers counted")
+        wait_until(lambda: responses_sent(broker) >= all_sent, "their responses counted")
         before = metric(broker, rows)
         alter(client, "storage.free.min.bytes", "0")
         wait_until(lambda: metric(broker, "rotunda_storage_state") == 0, "room")
-        assert takes(client, topic)
+        assert accepts(client, topic)
         wait_until(lambda: metric(broker, rows) > before, "rows of what came later")
         assert metric(broker, rows) - first < stopped_requests / 2
 
@@ -341,7 +332,7 @@ def committed(client: WireClient, topic: str, before: bytes = b"") -> tuple[int,
     return int(answer.error_code), int(found.error_code), found.committed_offset
 
 
-def test_nobody_hears_that_nothing_is_committed_where_the_disk_is_full(disk, broker, topic) -> None:
+def test_no_fetch_of_offsets_finds_none_committed_on_a_full_disk(disk, broker, topic) -> None:
     with WireClient(broker.port) as client:
         create_topic(client, topic, 1)
 
@@ -370,8 +361,8 @@ def test_acknowledgements_on_a_full_disk_are_rejected_and_earlier_ones_stay(
     """S87: a rejected acceptance has not happened; an earlier one is stored, and its record does not come again."""
     with WireClient(broker.port) as client, ExitStack() as stack:
         create_topic(client, topic, 1)
-        [found] = described(client, ApiKey.METADATA, 12, {"topics": [{"name": topic}]}).topics
-        first = stack.enter_context(closing(ShareConsumer(broker.port, topic, found.topic_id, [0]))).join(topic)
+        topic_id = topic_id_of(broker.port, topic)
+        first = stack.enter_context(closing(ShareConsumer(broker.port, topic, topic_id, [0]))).join(topic)
         first.fetch(max_wait_ms=0)
         assert produce(client, topic, 0, record_batch([b"%d" % number for number in range(4)])).error_code == 0
         assert wait_until(lambda: 0 in (got := first.fetch()) and got[0].acquired, "records") == [(0, 3, 1)]
@@ -383,7 +374,7 @@ def test_acknowledgements_on_a_full_disk_are_rejected_and_earlier_ones_stay(
 
         def redelivered() -> list[tuple[int, int]]:
             """Accept the records of a new session; return them once this succeeds."""
-            with closing(ShareConsumer(broker.port, topic, found.topic_id, [0])) as member:
+            with closing(ShareConsumer(broker.port, topic, topic_id, [0])) as member:
                 response = member.fetch_raw()
                 parts = [part for each in response.responses for part in each.partitions]
                 ranges = [(each.first_offset, each.last_offset) for part in parts for each in part.acquired_records]

@@ -16,7 +16,7 @@ from tests.support.deadline import deadline_s, wait_until
 from tests.support.poisonable_broker import HANGS
 from tests.support.sampling import Sampling
 from tests.support.wire_client import WireClient, request_frame
-from tests.support.wire_messages import API_VERSIONS, METADATA, create_topic, metadata_body, read_partition
+from tests.support.wire_messages import METADATA, create_topic, metadata_body, read_partition
 from tests.support.writers import Writer, assert_exact
 
 HANG_TIMEOUT_MS = 4000
@@ -40,14 +40,6 @@ def row_of(broker: BrokerProcess, role: str) -> dict:
 def is_replaced(broker: BrokerProcess, role: str, pid: int) -> bool:
     row = row_of(broker, role)
     return row["pid"] != pid and row["ready"]
-
-
-def answers(client: WireClient) -> bool:
-    try:
-        client.call(API_VERSIONS, 0)
-    except (AssertionError, OSError):
-        return False
-    return True
 
 
 def test_a_stopped_process_is_logged_and_replaced(broker: BrokerProcess, topic: str, sampling: Sampling) -> None:
@@ -80,8 +72,8 @@ def stop_and_look(broker: BrokerProcess, topic: str, role: str) -> None:
             if role == "processor":
                 # New connections are handed to the other one.
                 with WireClient(broker.port) as one, WireClient(broker.port) as another:
-                    assert answers(one)
-                    assert answers(another)
+                    assert one.is_served()
+                    assert another.is_served()
             wait_until(lambda: is_replaced(broker, role, victim["pid"]), f"a new {role}")
             wait_until(lambda: ready(broker) == (200, "ready\n"), "nobody hangs any more")
         finally:
@@ -90,7 +82,7 @@ def stop_and_look(broker: BrokerProcess, topic: str, role: str) -> None:
             future.result()
     named = rf"\(pid {victim['pid']}\) has been hanging for \d+ s: it is stopped by a signal"
     assert re.search(named, broker.log_text())
-    assert sum(map(answers, clients)) == (3 if role == "processor" else 6)
+    assert sum(map(WireClient.is_served, clients)) == (3 if role == "processor" else 6)
     for client in clients:
         client.close()
     with WireClient(broker.port) as reader:
@@ -117,9 +109,9 @@ def test_clients_are_served_while_the_supervisor_is_stopped(broker: BrokerProces
         )
         assert said[0] == 200
         assert said[1].startswith("ready\n")
-        assert answers(wire)
+        assert wire.is_served()
         with WireClient(broker.port) as late:
-            assert answers(late)
+            assert late.is_served()
         time_s = time.monotonic()
         wait_until(lambda: time.monotonic() > time_s + 1.5 * HANG_TIMEOUT_MS / 1000, "longer than anybody may hang")
     finally:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic, ResourceType
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_configs
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import read_to_end
 
@@ -94,11 +95,8 @@ def make_topic(broker: BrokerProcess, topic: str) -> None:
     Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "first"}).committed(
         [TopicPartition(topic, 0)], deadline_s()
     )
-    entry = ConfigEntry("internal.segment.bytes", "3000", incremental_operation=AlterConfigOpType.SET)
     for name in INTERNAL:
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
-        for done in admin.incremental_alter_configs([resource]).values():
-            done.result(deadline_s())
+        set_configs(admin, ResourceType.TOPIC, name, {"internal.segment.bytes": 3000})
 
 
 def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:

@@ -44,8 +44,7 @@ def test_a16_a24_an_administrator_gets_in_when_connections_have_taken_all_descri
     waiting = held.enter_context(WireClient(broker.port))
     send_request(waiting, API_VERSIONS, 0, {})
     assert not is_readable(waiting.socket, 1.0)
-    port = int(broker.status()["bootstrap"].split(",")[1].rsplit(":", 1)[1])
-    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.ports()[1]}"})
     assert admin.list_topics(timeout=deadline_s()).brokers
     wait_until(lambda: topic in admin.list_topics(topic, timeout=deadline_s()).topics, "the topic")
     wire = clients[0]

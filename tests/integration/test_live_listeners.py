@@ -27,17 +27,12 @@ def set_listeners(broker: BrokerProcess, **listeners: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def ports(broker: BrokerProcess) -> list[int]:
-    """Return the ports that are advertised."""
-    return [int(address.rpartition(":")[2]) for address in broker.status()["bootstrap"].split(",")]
-
-
 def added(broker: BrokerProcess, name: str = "INNER") -> int:
     """Add one listener and return its port when it is open."""
-    before = ports(broker)
+    before = broker.ports()
     set_listeners(broker, **{name: "127.0.0.1:0"})
-    wait_until(lambda: len(ports(broker)) == len(before) + 1, "the listener is open")
-    return ports(broker)[-1]
+    wait_until(lambda: len(broker.ports()) == len(before) + 1, "the listener is open")
+    return broker.ports()[-1]
 
 
 def works(port: int, topic: str) -> None:
@@ -74,7 +69,7 @@ def only_listener(broker: BrokerProcess) -> Iterator[None]:
     """Remove a test's listeners."""
     yield
     set_listeners(broker)
-    wait_until(lambda: len(ports(broker)) == 1, "one listener")
+    wait_until(lambda: len(broker.ports()) == 1, "one listener")
 
 
 def test_a30_a_listener_is_added_and_removed_while_clients_use_another(broker: BrokerProcess, topic: str) -> None:
@@ -85,7 +80,7 @@ def test_a30_a_listener_is_added_and_removed_while_clients_use_another(broker: B
             set_listeners(broker)
             wait_until(lambda: is_refused(port), "nobody listens there any more")
             assert has_ended(idle)
-        assert ports(broker) == [broker.port]
+        assert broker.ports() == [broker.port]
         works(broker.port, f"{topic}-two")
         # The connection that was open all the time is the same one.
         assert fetch(other, f"{topic}-one", 0, 0).error_code == 0
@@ -99,7 +94,7 @@ def test_a30_a_waiting_request_has_its_response_before_its_connection_ends(broke
         client.send(request_frame(FETCH, FETCH_VERSION, 1, fetch_body(topic, 0, 1, max_wait_ms=5000)))
         set_listeners(broker)
         wait_until(lambda: is_refused(port), "nobody listens there any more")
-        wait_until(lambda: len(ports(broker)) == 1, "nor is it advertised")
+        wait_until(lambda: len(broker.ports()) == 1, "nor is it advertised")
         works(added(broker), f"{topic}-other")
         [fetched] = read_fetch(client.receive_frame()[4:])
         assert (fetched.error_code, fetched.records) == (0, b"")
@@ -115,8 +110,8 @@ def test_a30_replacements_know_the_listeners(broker: BrokerProcess, topic: str) 
     broker.kill("acceptor", wait=False)
     set_listeners(broker, OUTER="127.0.0.1:0")
     wait_until(lambda: is_refused(port), "nobody listens there any more")
-    wait_until(lambda: len(ports(broker)) == 2 and port not in ports(broker), "another is open")
-    for each in ports(broker):
+    wait_until(lambda: len(broker.ports()) == 2 and port not in broker.ports(), "another is open")
+    for each in broker.ports():
         works(each, f"{topic}-{each}")
 
 
@@ -125,8 +120,8 @@ def test_a30_what_was_set_outlives_the_whole_broker(broker: BrokerProcess, topic
     set_listeners(broker, INNER="127.0.0.1:0")
     broker.kill_everything()
     broker.start()
-    assert len(ports(broker)) == 2
-    for port in ports(broker):
+    assert len(broker.ports()) == 2
+    for port in broker.ports():
         works(port, f"{topic}-{port}")
 
 
@@ -151,12 +146,12 @@ def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path, to
     try:
         file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:0\n")
         assert broker.command("reload").returncode == 0
-        wait_until(lambda: len(ports(broker)) == 2, "the listener is open")
-        works(ports(broker)[1], topic)
+        wait_until(lambda: len(broker.ports()) == 2, "the listener is open")
+        works(broker.ports()[1], topic)
         file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:1,INNER://127.0.0.1:0\n")
         assert broker.command("reload").returncode == 0
         wait_until(lambda: "cannot be updated dynamically for existing listener PLAINTEXT" in broker.log_text(), "why")
-        assert len(ports(broker)) == 2
+        assert len(broker.ports()) == 2
     finally:
         broker.stop()
 
@@ -174,7 +169,7 @@ def test_a30_what_cannot_be_is_rejected(broker: BrokerProcess, listeners: str, s
     refused = broker.command("config", "set", MAP, f"listeners={listeners}")
     assert refused.returncode == 1
     assert says in refused.stderr
-    assert ports(broker) == [broker.port]
+    assert broker.ports() == [broker.port]
 
 
 def test_a30_a_port_in_use_is_an_error_of_the_command(broker: BrokerProcess, topic: str) -> None:
@@ -189,19 +184,19 @@ def test_a30_a_port_in_use_is_an_error_of_the_command(broker: BrokerProcess, top
         assert f"cannot listen on {address}: the port is in use" in refused.stderr
         assert address not in broker.command("config", "list").stdout
     set_listeners(broker, INNER=f"127.0.0.1:{port}")
-    wait_until(lambda: ports(broker) == [broker.port, port], "the listener is open")
+    wait_until(lambda: broker.ports() == [broker.port, port], "the listener is open")
     works(port, topic)
 
 
 def test_a30_a_port_moves_from_one_listener_to_another(broker: BrokerProcess, topic: str) -> None:
     [port] = free_ports(1)
     set_listeners(broker, INNER=f"127.0.0.1:{port}")
-    wait_until(lambda: ports(broker) == [broker.port, port], "the listener is open")
+    wait_until(lambda: broker.ports() == [broker.port, port], "the listener is open")
     with WireClient(port) as inner:
         set_listeners(broker, OUTER=f"127.0.0.1:{port}")
         inner.expect_closed()
     wait_until(lambda: not is_refused(port), "the other listener is open")
-    wait_until(lambda: ports(broker) == [broker.port, port], "and it is told")
+    wait_until(lambda: broker.ports() == [broker.port, port], "and it is told")
     works(port, topic)
 
 
@@ -215,6 +210,6 @@ def test_a30_quotas_hold_for_clients_of_a_new_listener(broker: BrokerProcess, to
     works(port, f"{topic}-one")
     set_listeners(broker, OUTER="127.0.0.1:0")
     wait_until(lambda: is_refused(port), "nobody listens there any more")
-    wait_until(lambda: len(ports(broker)) == 2 and port not in ports(broker), "another is open")
-    works(ports(broker)[1], f"{topic}-two")
+    wait_until(lambda: len(broker.ports()) == 2 and port not in broker.ports(), "another is open")
+    works(broker.ports()[1], f"{topic}-two")
     assert "fault" not in broker.log_text()

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic, ResourceType
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_configs
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import read_to_end
 
@@ -37,13 +38,8 @@ class Topic:
 
     def set(self, **configs: object) -> None:
         """Change settings; underscores replace dots."""
-        entries = [
-            ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
-            for key, value in configs.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=entries)
-        for done in self.admin.incremental_alter_configs([resource]).values():
-            done.result(deadline_s())
+        named = {key.replace("_", "."): value for key, value in configs.items()}
+        set_configs(self.admin, ResourceType.TOPIC, self.name, named)
 
     def produce(self, count: int, key: str = "k", value: bytes | None = b"v" * 100, timestamp_ms: int = 0) -> None:
         """Produce records, each in a batch of its own."""
@@ -95,7 +91,7 @@ def test_retention_ms_deletes_all_segments_that_are_old(broker: BrokerProcess, t
     wait_until(lambda: made.watermarks() == (10, 10), "everything has expired")
     made.produce(3)
     assert made.records() == [(10, b"k"), (11, b"k"), (12, b"k")]
-    wait_until(lambda: made.segments(".deleted") == 0, "the files are gone")
+    wait_until(lambda: made.segments(".deleted") == 0, "the files are deleted")
 
 
 def test_cleanup_policy(broker: BrokerProcess, topic: str) -> None:
@@ -106,11 +102,11 @@ def test_cleanup_policy(broker: BrokerProcess, topic: str) -> None:
     assert len(made.records()) == 40
     made.set(cleanup_policy="compact")
     # Segment after segment is swapped in; the last record of the old key is after most of them.
-    wait_until(lambda: made.records()[0][0] == 19, "older records of a key go")
+    wait_until(lambda: made.records()[0][0] == 19, "older records of a key are removed")
     assert len(made.records()) < 24
     assert made.start_offset() == 0
     made.set(cleanup_policy="compact,delete", retention_bytes=1000)
-    wait_until(lambda: made.start_offset() > 20, "old segments go")
+    wait_until(lambda: made.start_offset() > 20, "old segments are deleted")
     made.set(cleanup_policy="delete", retention_bytes=-1)
     made.produce(20, key="k1")
     assert [key for _, key in made.records()][-20:] == [b"k1"] * 20

@@ -5,7 +5,6 @@ The handlers' memory is read from /proc: a batch of 98 KB that claims gigabytes 
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +14,7 @@ import zstandard
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.record_batches import record_batch, sealed_batch
-from tests.support.wire_client import WireClient
-from tests.support.wire_messages import (
-    PRODUCE,
-    Reader,
-    create_topic,
-    produce,
-    string,
-)
+from tests.support.wire_messages import create_topic, produce, produce_errors
 
 ZSTD, MESSAGE_TOO_LARGE = 4, 10
 BROKER_SETTINGS = {"log.cleaner.backoff.ms": 100}
@@ -55,19 +47,6 @@ def peak_bytes(broker: BrokerProcess) -> int:
     return max(peaks) * 1024
 
 
-def refusal(wire: WireClient, topic: str, partition: int, batch: bytes) -> tuple[int, str, int]:
-    """Produce one batch; return error code, message, and how many records are blamed."""
-    body = struct.pack(">hhii", -1, -1, 1000, 1) + string(topic) + struct.pack(">iii", 1, partition, len(batch)) + batch
-    reader = Reader(wire.call(PRODUCE, 8, body))
-    reader.number("i")
-    reader.string()
-    reader.number("i")
-    _, error_code = reader.take("ih")
-    reader.take("qqq")
-    blamed = [(reader.number("i"), reader.string()) for _ in range(reader.number("i"))]
-    return error_code, reader.string(), len(blamed)
-
-
 @pytest.fixture(scope="module")
 def zeros() -> bytes:
     """Return 98 KB that decompress to 3 GB."""
@@ -87,7 +66,7 @@ def test_a_batch_that_expands_to_gigabytes(broker, wire, topic, zeros, configs) 
     produce(wire, topic, 0, record_batch([b"x"], keys=[b"k"], codec=ZSTD))
     before = peak_bytes(broker)
     for partition in range(PARTITIONS):
-        code, message, _ = refusal(wire, topic, partition, bomb)
+        code, message, _ = produce_errors(wire, topic, partition, bomb)
         assert code == MESSAGE_TOO_LARGE
         assert f"{topic}-{partition}" in message
         assert "16777216 bytes uncompressed (message.max.uncompressed.bytes)" in message

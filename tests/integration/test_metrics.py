@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic, ResourceType
 
 from rotunda.broker.cli.main import main
 from rotunda.broker.metrics import prometheus
@@ -27,6 +27,7 @@ from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.shm.metrics.catalogue import CATALOGUE
 from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_configs
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.exposition import SCRAPE_LABELS, Exposition, Scraper, grouping_labels, selectors
 from tests.support.quota_client import QuotaClient
@@ -80,9 +81,7 @@ def scraper(broker: BrokerProcess) -> Iterator[Scraper]:
 def share_reader(broker: BrokerProcess, admin: AdminClient) -> Iterator[None]:
     """Keep a member of a share group that has read a record."""
     reader = ShareConsumer({"bootstrap.servers": broker.bootstrap, "group.id": "sharers"})
-    setting = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    group = ConfigResource(ResourceType.GROUP, "sharers", incremental_configs=[setting])
-    admin.incremental_alter_configs([group])[group].result(deadline_s())
+    set_configs(admin, ResourceType.GROUP, "sharers", {"share.auto.offset.reset": "earliest"})
     reader.subscribe(["idle"])
     wait_until(lambda: reader.poll(0.1), "a record of the share group")
     yield

@@ -4,41 +4,16 @@ librdkafka's test 0011 found none: every record of the batch failed as invalid, 
 """
 
 import re
-import struct
 import time
-from typing import NamedTuple
 
 import pytest
 
 from tests.support.record_batches import record_batch
-from tests.support.wire_client import WireClient
-from tests.support.wire_messages import PRODUCE, Reader, create_topic, string
+from tests.support.wire_messages import ProduceErrors, create_topic, produce_errors
 
-VERSION = 8  # the first that has record errors
 INVALID_RECORD, INVALID_TIMESTAMP = 87, 32
 HOUR_MS = 3_600_000
 PARTITIONS = 4  # of both handlers
-
-
-class Refusal(NamedTuple):
-    """One partition of a response; `message` is empty where the response has none."""
-
-    error_code: int
-    message: str
-    records: list[tuple[int, str]]
-
-
-def produce(wire: WireClient, topic: str, partition: int, batch: bytes) -> Refusal:
-    """Produce one batch with acks=all and return its errors."""
-    body = struct.pack(">hhii", -1, -1, 1000, 1) + string(topic) + struct.pack(">iii", 1, partition, len(batch)) + batch
-    reader = Reader(wire.call(PRODUCE, VERSION, body))
-    reader.number("i")
-    reader.string()
-    reader.number("i")
-    _, error_code = reader.take("ih")
-    reader.take("qqq")
-    records = [(reader.number("i"), reader.string()) for _ in range(reader.number("i"))]
-    return Refusal(error_code, reader.string(), records)
 
 
 def text_of(topic: str, partition: int) -> str:
@@ -59,25 +34,25 @@ def test_records_without_a_key_are_named_and_no_others(wire, topic, codec) -> No
             "One or more records have been rejected due to 4 record errors in total, "
             f"and only showing the first three errors at most: [{shown}]"
         )
-        wanted = Refusal(INVALID_RECORD, message, [(index, text) for index in (1, 3, 4, 5)])
-        none = Refusal(0, "", [])
-        answers = [produce(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
+        wanted = ProduceErrors(INVALID_RECORD, message, [(index, text) for index in (1, 3, 4, 5)])
+        none = ProduceErrors(0, "", [])
+        answers = [produce_errors(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
         assert answers == [wanted, none, none, wanted, none]
 
 
-def test_no_record_is_blamed_for_what_is_wrong_with_its_batch(wire, topic) -> None:
+def test_no_record_is_blamed_for_an_error_of_its_batch(wire, topic) -> None:
     create_topic(wire, topic, configs={"cleanup.policy": "compact"})
     keyless = record_batch([b"x"])
     for batch in (keyless + keyless, keyless[:16] + b"\1" + keyless[17:], b""):
-        assert produce(wire, topic, 0, batch) == Refusal(INVALID_RECORD, "", [])
+        assert produce_errors(wire, topic, 0, batch) == ProduceErrors(INVALID_RECORD, "", [])
 
 
 def test_the_response_to_very_many_keyless_records_is_bounded(wire, topic) -> None:
     create_topic(wire, topic, configs={"cleanup.policy": "compact"})
     count = 30_000
-    refusal = produce(wire, topic, 0, record_batch([b"x"] * count, codec=1))
-    assert refusal.error_code == INVALID_RECORD
-    assert [index for index, _ in refusal.records] == list(range(10_000))
+    rejection = produce_errors(wire, topic, 0, record_batch([b"x"] * count, codec=1))
+    assert rejection.error_code == INVALID_RECORD
+    assert [index for index, _ in rejection.records] == list(range(10_000))
 
 
 @pytest.mark.parametrize("codec", [0, 1, 3])
@@ -89,14 +64,14 @@ def test_records_whose_time_is_out_of_range_are_named_and_no_others(wire, topic,
     good = record_batch([b"x"] * 5, timestamp_ms=now_ms, codec=codec)
     bad = record_batch([b"x"] * 5, timestamp_ms=now_ms - 4 * HOUR_MS, timestamp_step_ms=2 * HOUR_MS, codec=codec)
     for partition in range(PARTITIONS):
-        none = Refusal(0, "", [])
-        answers = [produce(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
+        none = ProduceErrors(0, "", [])
+        answers = [produce_errors(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
         assert [answers[index] for index in (1, 2, 4)] == [none] * 3
-        for refusal in (answers[0], answers[3]):
-            assert refusal.error_code == INVALID_TIMESTAMP
-            assert refusal.message == "One or more records have been rejected due to invalid timestamp"
-            assert [index for index, _ in refusal.records] == [0, 1, 3, 4]
-            for index, text in refusal.records:
+        for rejection in (answers[0], answers[3]):
+            assert rejection.error_code == INVALID_TIMESTAMP
+            assert rejection.message == "One or more records have been rejected due to invalid timestamp"
+            assert [index for index, _ in rejection.records] == [0, 1, 3, 4]
+            for index, text in rejection.records:
                 time_ms = now_ms + (index - 2) * 2 * HOUR_MS
                 assert text.startswith(f"Timestamp {time_ms} of message with offset {index} is out of range. ")
                 oldest_ms, newest_ms = map(int, re.findall(r"\d+", text.partition("within")[2]))
@@ -106,13 +81,13 @@ def test_records_whose_time_is_out_of_range_are_named_and_no_others(wire, topic,
 
 def test_a_time_before_1970_is_out_of_range_and_no_time_is_not(wire, topic) -> None:
     create_topic(wire, topic, configs={"message.timestamp.before.max.ms": str(HOUR_MS)})
-    assert produce(wire, topic, 0, record_batch([b"x"], timestamp_ms=-1)).error_code == 0
-    refusal = produce(wire, topic, 0, record_batch([b"x"], timestamp_ms=-2))
-    assert (refusal.error_code, [index for index, _ in refusal.records]) == (INVALID_TIMESTAMP, [0])
+    assert produce_errors(wire, topic, 0, record_batch([b"x"], timestamp_ms=-1)).error_code == 0
+    rejection = produce_errors(wire, topic, 0, record_batch([b"x"], timestamp_ms=-2))
+    assert (rejection.error_code, [index for index, _ in rejection.records]) == (INVALID_TIMESTAMP, [0])
 
 
 def test_a_key_that_is_missing_counts_before_a_time_out_of_range(wire, topic) -> None:
     configs = {"cleanup.policy": "compact", "message.timestamp.before.max.ms": str(HOUR_MS)}
     create_topic(wire, topic, configs=configs)
-    assert produce(wire, topic, 0, record_batch([b"x"])).error_code == INVALID_RECORD
-    assert produce(wire, topic, 0, record_batch([b"x"], keys=[b"k"])).error_code == INVALID_TIMESTAMP
+    assert produce_errors(wire, topic, 0, record_batch([b"x"])).error_code == INVALID_RECORD
+    assert produce_errors(wire, topic, 0, record_batch([b"x"], keys=[b"k"])).error_code == INVALID_TIMESTAMP

@@ -9,28 +9,21 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, ResourceType
 
 from rotunda.broker.coordinator.share_state.share_fetches import MOST_BEGUN
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_configs
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.feeds import random_seed
-from tests.support.share_consumer import ShareConsumer
+from tests.support.share_consumer import ShareConsumer, topic_id_of
 
 BROKER_SETTINGS = {
     "num.io.threads": 2,
@@ -40,6 +33,8 @@ BROKER_SETTINGS = {
     "share.coordinator.state.topic.prune.interval.ms": 500,
     "share.coordinator.cold.partition.snapshot.interval.ms": 500,
 }
+#: A broker without the groups of other tests.
+OWN_SETTINGS = BROKER_SETTINGS
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 PARTITIONS = (0, 1)
 KILLS = 8
@@ -54,10 +49,7 @@ class Topic:
         self.name = f"topic-{uuid.uuid4().hex[:12]}"
         self.partitions = range(partitions)
         admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(deadline_s())
-        [found] = admin.describe_topics(TopicCollection([self.name])).values()
-        topic_id = found.result(deadline_s()).topic_id
-        halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
-        self.id = b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
+        self.id = topic_id_of(broker.port, self.name)
         self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "enable.idempotence": True})
 
     def write(self, count: int, partition: int = 0) -> None:
@@ -78,11 +70,7 @@ def configured(admin: AdminClient, **settings: object) -> str:
     values = {"share.auto.offset.reset": "earliest"} | {
         key if "." in key else f"share.{key.replace('_', '.')}": str(value) for key, value in settings.items()
     }
-    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()]
-    [done] = admin.incremental_alter_configs(
-        [ConfigResource(ResourceType.GROUP, name, incremental_configs=entries)]
-    ).values()
-    done.result(deadline_s())
+    set_configs(admin, ResourceType.GROUP, name, values)
     return name
 
 
@@ -101,7 +89,7 @@ def make(broker: BrokerProcess, topic: Topic) -> Iterator[Make]:
 
 
 def first_of(consumer: ShareConsumer, partition: int = 0) -> tuple[int, int, int]:
-    """Fetch until a partition has given records; return their first range."""
+    """Fetch until a partition has records; return their first range."""
 
     def found() -> list[tuple[int, int, int]]:
         got = consumer.fetch().get(partition)
@@ -263,7 +251,7 @@ def test_a_response_exceeds_its_limit_by_one_batch_at_most(admin: AdminClient, m
     assert [[part for part, got in each.items() if got.acquired] for each in found] in ([[0], [1]], [[1], [0]])
 
 
-def test_a_closed_connection_gives_its_records_back(admin: AdminClient, make: Make, topic: Topic) -> None:
+def test_the_records_of_a_closed_connection_are_released(admin: AdminClient, make: Make, topic: Topic) -> None:
     """S58, S59, S5C."""
     group = configured(admin)
     holder, other = make(group), make(group)
@@ -486,7 +474,7 @@ def test_nothing_accepted_is_redelivered_and_nothing_is_lost_while_processes_die
     for reader in readers:
         for partition, offset, sent in reader.delivered:
             at = accepted.get((partition, offset), sent + 1)
-            assert sent < at, f"{partition}-{offset} came again (seed {seed})"
+            assert sent < at, f"{partition}-{offset} was delivered again (seed {seed})"
 
 
 def test_a_session_of_many_partitions_begins_over_several_runs(broker: BrokerProcess, admin: AdminClient) -> None:
@@ -496,14 +484,6 @@ def test_a_session_of_many_partitions_begins_over_several_runs(broker: BrokerPro
         found = consumer.fetch(max_wait_ms=0)
         assert not any(got.acquired for got in found.values())
         assert consumer.fetch(max_wait_ms=10_000)[wide.partitions[-1]].acquired == [(0, 0, 1)]
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Run a broker without the groups of other tests."""
-    broker = BrokerProcess(tmp_path, BROKER_SETTINGS).start()
-    yield broker
-    broker.stop()
 
 
 def test_records_in_flight_count_in_the_memory_of_groups(own_broker: BrokerProcess) -> None:

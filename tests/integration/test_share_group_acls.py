@@ -8,26 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, NewTopic
 from confluent_kafka.admin import ResourcePatternType as PatternType
 from confluent_kafka.admin import ResourceType as Kind
 
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_configs
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask
-from tests.support.share_consumer import ShareConsumer
+from tests.support.share_consumer import ShareConsumer, topic_id_of
 from tests.support.wire_client import WireClient
 
 SETTINGS = {
@@ -110,10 +102,7 @@ def test_descriptions_need_describe_of_the_group_and_of_its_topics(port: int) ->
 
 @pytest.mark.parametrize("key", [ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE])
 def test_fetches_and_acknowledgements_need_read_of_group_and_topics(port: int, key: ApiKey) -> None:
-    with WireClient(port) as client:
-        names = [{"topic_id": bytes(16), "name": name} for name in TOPICS]
-        found = ask(client, ApiKey.METADATA, 12, {"topics": names}).topics
-    ids = {each.name: each.topic_id for each in found}
+    ids = {name: topic_id_of(port, name) for name in TOPICS}
     is_fetch = key is ApiKey.SHARE_FETCH
     batch = [] if is_fetch else [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
     partition = {"partition_index": 0, "acknowledgement_batches": batch}
@@ -171,17 +160,11 @@ def test_dead_letters_need_no_rights_of_the_consumer(port: int) -> None:
     [added] = admin.create_acls([binding(Kind.TOPIC, letters, AclOperation.ALL)]).values()
     added.result(deadline_s())
     configs = {"errors.deadletterqueue.topic.name": letters, "share.auto.offset.reset": "earliest"}
-    entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in configs.items()]
-    [done] = admin.incremental_alter_configs([ConfigResource(Kind.GROUP, group, incremental_configs=entries)]).values()
-    done.result(deadline_s())
+    set_configs(admin, Kind.GROUP, group, configs)
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}"})
     producer.produce(TOPIC, b"x")
     assert producer.flush(deadline_s()) == 0
-    [described] = admin.describe_topics(TopicCollection([TOPIC])).values()
-    found = described.result(deadline_s()).topic_id
-    halves = found.get_most_significant_bits(), found.get_least_significant_bits()
-    topic_id = b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
-    member = ShareConsumer(port, group, topic_id, (0,), source_host=DENIED_HOST).join(TOPIC)
+    member = ShareConsumer(port, group, topic_id_of(port, TOPIC), (0,), source_host=DENIED_HOST).join(TOPIC)
     got = wait_until(lambda: member.fetch().get(0), "a record")
     assert member.acknowledge([(0, got.acquired[0][0], got.acquired[0][1], [3])]) == {0: 0}
     place = TopicPartition(letters, 0)

@@ -8,22 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import (
-    AcknowledgeType,
-    KafkaException,
-    Producer,
-    ShareConsumer,
-)
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka import AcknowledgeType, KafkaException, Producer, ShareConsumer
+from confluent_kafka.admin import AdminClient, NewTopic, ResourceType
 
 from tests.support.broker_process import BrokerProcess, output_of
+from tests.support.broker_settings import set_configs
 from tests.support.deadline import deadline_s, wait_until
 
 BROKER_SETTINGS = {"group.share.heartbeat.interval.ms": 100, "group.share.min.heartbeat.interval.ms": 100}
@@ -52,10 +41,7 @@ def members(broker: BrokerProcess) -> Iterator[Make]:
 def group(admin: AdminClient) -> str:
     """Return a group that no other test uses, which reads from the beginning."""
     name = f"share-{uuid.uuid4().hex[:12]}"
-    reset = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, name, incremental_configs=[reset])
-    [done] = admin.incremental_alter_configs([resource]).values()
-    done.result(deadline_s())
+    set_configs(admin, ResourceType.GROUP, name, {"share.auto.offset.reset": "earliest"})
     return name
 
 

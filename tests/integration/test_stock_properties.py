@@ -174,12 +174,9 @@ def test_what_has_no_meaning_is_described_and_changes_as_in_kafka(stock: BrokerP
 @pytest.mark.parametrize(
     ("file", "environment", "complaint"),
     [
-        ({**FILES["server.properties"], "process.roles": "controller"}, {}, "a controller without a broker"),
         ({**FILES["server.properties"], "listeners": "SSL://:9093"}, {}, "unknown listener PLAINTEXT; known: SSL"),
         ({}, {**ENVIRONMENTS["the image"], "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:1,2@b:1"}, "a cluster of its own"),
         ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, {}, "StandardAuthorizer"),
-        ({"offsets.topic.replication.factor": "3"}, {}, "a single broker has one replica"),
-        ({"num.replica.fetcher": "3"}, {}, "did you mean num.replica.fetchers?"),
     ],
 )
 def test_what_a_broker_of_its_own_cannot_do_stops_the_start(

@@ -1,6 +1,5 @@
-"""TLS listeners: several kinds of clients, and certificates that are replaced meanwhile."""
+"""TLS listeners: librdkafka's clients, openssl's, and certificates that are replaced meanwhile."""
 
-import asyncio
 import os
 import resource
 import signal
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -28,10 +26,6 @@ HALF_OPEN = 2000
 MOST_UNDER_WAY = 500
 REPLACEMENTS = 25
 API_VERSIONS = 18
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:read_text is deprecated:DeprecationWarning", "ignore:open_text is deprecated:DeprecationWarning"
-)
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +62,9 @@ def exactly(connection: socket.socket, count: int) -> bytes:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_c18_clients_that_check_names_get_the_name_they_connected_to(secured: SecuredBroker, host: str) -> None:
     """On all interfaces, where the machine's own name, which the certificate does not have, would be rejected."""
-    told = secured.process.status()["bootstrap"].split(",")[2]
-    port = told.rpartition(":")[2]
-    assert told == f"{socket.gethostname()}:{port}"
+    advertised = secured.process.status()["bootstrap"].split(",")[2]
+    port = advertised.rpartition(":")[2]
+    assert advertised == f"{socket.gethostname()}:{port}"
     settings = {
         **secured.librdkafka,
         "bootstrap.servers": f"{host}:{port}",
@@ -121,49 +115,6 @@ def test_h07_librdkafka_writes_and_reads_over_tls(secured: SecuredBroker) -> Non
     records = [consumer.poll(deadline_s()) for _ in values]
     consumer.close()
     assert [None if record is None else record.value() for record in records] == values
-
-
-def test_h07_kafka_python_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
-    from kafka import KafkaConsumer, KafkaProducer  # noqa: PLC0415 - its import warns
-
-    tls = {"bootstrap_servers": secured.bootstrap, "security_protocol": "SSL", "ssl_cafile": str(secured.trusted)}
-    producer = KafkaProducer(**tls, max_request_size=3_000_000)
-    values = [os.urandom(size) for size in (1, 1000, 900_000)]
-    for value in values:
-        producer.send("python", value).get(deadline_s())
-    producer.close()
-    consumer = KafkaConsumer("python", **tls, auto_offset_reset="earliest", consumer_timeout_ms=60_000)
-    assert [next(consumer).value for _ in values] == values
-    consumer.close()
-
-
-def test_h07_aiokafka_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
-    tls = {"bootstrap_servers": secured.bootstrap, "security_protocol": "SSL", "ssl_context": secured.context()}
-    values = [os.urandom(size) for size in (1, 1000, 900_000)]
-
-    async def work() -> None:
-        async with AIOKafkaProducer(**tls, max_request_size=3_000_000) as producer:
-            for value in values:
-                await producer.send_and_wait("aio", value)
-        async with AIOKafkaConsumer("aio", **tls, auto_offset_reset="earliest") as consumer:
-            assert [(await consumer.getone()).value for _ in values] == values
-
-    asyncio.run(asyncio.wait_for(work(), deadline_s()))
-
-
-def test_h07_kcat_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
-    options = [text for name, value in secured.librdkafka.items() for text in ("-X", f"{name}={value}")]
-    sent = "".join(f"line {number}\n" for number in range(1000))
-    command = ["kcat", *options, "-t", "kcat", "-p", "0"]
-    subprocess.run([*command, "-P"], input=sent, text=True, check=True, timeout=deadline_s())
-    read = subprocess.run(
-        [*command, "-C", "-o", "beginning", "-e", "-q"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=deadline_s(),
-    )
-    assert read.stdout == sent
 
 
 def test_h07_certificates_are_replaced_under_load_and_drop_no_connection(secured: SecuredBroker) -> None:

@@ -107,6 +107,10 @@ class BrokerProcess:
         line = [sys.executable, "-m", "rotunda", *arguments, "--run-dir", str(self.run_dir)]
         return subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=deadline_s(60), check=False)
 
+    def ports(self) -> list[int]:
+        """Return the advertised port of each listener."""
+        return [int(address.rpartition(":")[2]) for address in self.status()["bootstrap"].split(",")]
+
     def pid(self) -> int:
         """Return the supervisor's process id."""
         assert self._process is not None

@@ -1,7 +1,7 @@
-"""Changes a setting of a running broker as an administrator does."""
+"""Changes settings of a running broker as an administrator does."""
 
 import select
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -12,12 +12,22 @@ from tests.support.described_requests import receive_answer, send_request
 from tests.support.wire_client import WireClient
 
 
+def set_configs(admin: AdminClient, kind: ResourceType, name: str, configs: Mapping[str, object]) -> None:
+    """Set configs of a resource; delete those with the value None. Raises KafkaException when they are rejected."""
+    entries = [
+        ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE)
+        if value is None
+        else ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET)
+        for key, value in configs.items()
+    ]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(deadline_s())
+
+
 def set_on_broker(bootstrap: str, name: str, value: str, broker_id: str = "1") -> None:
     """Set a config for one broker, or without an id for all. Raises KafkaException when it is rejected."""
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.BROKER, broker_id, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.incremental_alter_configs([resource])[resource].result(deadline_s())
+    set_configs(admin, ResourceType.BROKER, broker_id, {name: value})
 
 
 def set_over_wire(port: int, name: str, value: str) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, ResourceType
 
 from rotunda.broker.request_log.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import deadline_s
+from tests.support.broker_settings import set_configs
 
 Start = Callable[..., BrokerProcess]
 
@@ -54,11 +54,5 @@ def pid_of(broker: BrokerProcess, role: str) -> int:
 
 def set_while_running(broker: BrokerProcess, **settings: object) -> None:
     """Change settings of the broker as an admin client does."""
-    entries = [
-        ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
-        for name, value in settings.items()
-    ]
-    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(timeout=deadline_s())
+    set_configs(admin, ResourceType.BROKER, "1", {name.replace("_", "."): each for name, each in settings.items()})

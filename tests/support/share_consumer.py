@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.deadline import wait_until
+from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient
 
 #: Ranges as (first, last, delivery count).
@@ -22,6 +23,14 @@ class Got(NamedTuple):
     acknowledged: int
     acquired: Acquired
     records: bytes
+
+
+def topic_id_of(port: int, topic: str) -> bytes:
+    """Return the id of a topic."""
+    with WireClient(port) as client:
+        [found] = ask(client, ApiKey.METADATA, 12, {"topics": [{"name": topic}]}).topics
+    assert found.error_code == 0, found.error_code
+    return bytes(found.topic_id)
 
 
 def got_in(response: Any) -> dict[int, Got]:

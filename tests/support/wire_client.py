@@ -10,6 +10,8 @@ from types import TracebackType
 
 from tests.support.deadline import deadline_s
 
+_API_VERSIONS = 18
+
 
 def request_frame(
     api_key: int, api_version: int, correlation_id: int, body: bytes = b"", *, flexible: bool = False
@@ -72,6 +74,13 @@ class WireClient:
         answer = self.receive_frame()
         assert answer[:4] == struct.pack(">i", correlation_id), answer[:16]
         return answer[4:]
+
+    def is_served(self) -> bool:
+        """Return whether an ApiVersions request succeeds; False when the connection ends without a response."""
+        try:
+            return self.call(_API_VERSIONS, 0).startswith(bytes(2))
+        except (AssertionError, OSError):
+            return False
 
     def expect_closed(self) -> None:
         """Assert that the peer ends the connection and has sent nothing that was not received yet."""

@@ -1,6 +1,6 @@
 """Hand-written requests and responses for `WireClient`, in one old and plain version of each API.
 
-Independent of the broker's own codecs: a second opinion on what the bytes mean. Versions: Produce 3-7, Fetch 11,
+Independent of the broker's own codecs: a second opinion on the meaning of the bytes. Versions: Produce 3-8, Fetch 11,
 ListOffsets 2, Metadata 4, CreateTopics 2, InitProducerId 0, ApiVersions 0.
 """
 
@@ -28,6 +28,15 @@ class Produced(NamedTuple):
     partition: int
     error_code: int
     base_offset: int
+
+
+class ProduceErrors(NamedTuple):
+    """The errors of one partition of a Produce 8 response; `message` is empty where the response has none."""
+
+    error_code: int
+    message: str
+    #: Index in the batch, and message.
+    records: list[tuple[int, str]]
 
 
 class Fetched(NamedTuple):
@@ -114,6 +123,17 @@ def produce(client: WireClient, topic: str, partition: int, records: bytes, acks
     """Produce to one partition and return its part of the response."""
     body = produce_body([(topic, partition, records)], acks)
     return read_produce(client.call(PRODUCE, PRODUCE_VERSION, body))[0]
+
+
+def produce_errors(client: WireClient, topic: str, partition: int, records: bytes) -> ProduceErrors:
+    """Produce with acks=all and version 8, the first that has record errors; return the errors."""
+    reader = Reader(client.call(PRODUCE, 8, produce_body([(topic, partition, records)], acks=-1)))
+    assert reader.number("i") == 1
+    assert reader.string() == topic
+    assert reader.number("i") == 1
+    _, error_code, _, _, _ = reader.take("ihqqq")
+    of_records = [(reader.number("i"), reader.string()) for _ in range(reader.number("i"))]
+    return ProduceErrors(error_code, reader.string(), of_records)
 
 
 def fetch_body(
