@@ -1,26 +1,13 @@
-"""Unmodified admin clients against the APIs of one node: confluent-kafka (librdkafka), kafka-python, raw requests."""
+"""Unmodified admin clients against the APIs of one node: confluent-kafka (librdkafka) and kafka-python."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType, KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
@@ -33,8 +20,6 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
-
-BINDING = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ)
 
 
 @pytest.fixture
@@ -49,34 +34,6 @@ def topic(admin: AdminClient, topic: str) -> str:
     """Return a topic of two partitions that is there."""
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(deadline_s())
     return topic
-
-
-def refusal(future: Any) -> str:
-    """Return the name of the error that a future ends with."""
-    with pytest.raises(KafkaException) as refused:
-        future.result(deadline_s())
-    name: str = refused.value.args[0].name()
-    return name
-
-
-def test_confluent_gets_the_error_of_a_missing_authorizer(admin: AdminClient) -> None:
-    binding = AclBinding(*BINDING, AclPermissionType.ALLOW)
-    matching = AclBindingFilter(*BINDING, AclPermissionType.ALLOW)
-    # librdkafka hides the error of DescribeAcls and returns no ACLs.
-    assert admin.describe_acls(matching).result(deadline_s()) == []
-    assert [refusal(each) for each in admin.create_acls([binding]).values()] == ["SECURITY_DISABLED"]
-    assert [refusal(each) for each in admin.delete_acls([matching]).values()] == ["SECURITY_DISABLED"]
-
-
-def test_confluent_makes_and_finds_scram_credentials(admin: AdminClient) -> None:
-    assert admin.describe_user_scram_credentials().result(deadline_s()) == {}
-    asked = admin.describe_user_scram_credentials(["alice"])
-    assert refusal(asked["alice"]) == "RESOURCE_NOT_FOUND"
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    upsertion = UserScramCredentialUpsertion("alice", info, b"secret", b"salt")
-    admin.alter_user_scram_credentials([upsertion])["alice"].result(deadline_s())
-    [found] = admin.describe_user_scram_credentials(["alice"])["alice"].result(deadline_s()).scram_credential_infos
-    assert (found.mechanism, found.iterations) == (ScramMechanism.SCRAM_SHA_256, 4096)
 
 
 def test_confluent_elects_leaders(admin: AdminClient, topic: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -15,6 +14,7 @@ from tests.support.client_metrics import subscribe
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask
 from tests.support.request_log import Start, rows
+from tests.support.status_page import page_text
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
@@ -23,12 +23,6 @@ ON = {"client_telemetry_receiver_enable": "true"}
 
 def pushed(broker: BrokerProcess, client_id: str) -> list[dict[str, Any]]:
     return [row for row in rows(broker, "client_metrics") if row["clientId"] == client_id]
-
-
-def page(broker: BrokerProcess, path: str) -> str:
-    with urlopen(broker.status()["status_url"] + path) as answer:  # noqa: S310 - our own address
-        text: str = answer.read().decode()
-        return text
 
 
 def advertised(wire: WireClient) -> set[int]:
@@ -65,11 +59,11 @@ def test_t16_what_librdkafka_pushes_is_in_the_request_log(start: Start) -> None:
 
     def shown() -> bool:
         writes()
-        instances = json.loads(page(broker, "status.json"))["client_instances"]
+        instances = json.loads(page_text(broker, "/status.json")[1])["client_instances"]
         return {each["client_id"] for each in instances if each["metrics"]} == {"writer", "reader"}
 
     wait_until(shown, "both on the page")
-    assert 'client_metric{instance="' in page(broker, "metrics")
+    assert 'client_metric{instance="' in page_text(broker, "/metrics")[1]
     consumer.close()
     of_writer = pushed(broker, "writer")
     whose = {(row["user"], row["softwareName"], row["address"]) for row in of_writer}

@@ -4,7 +4,6 @@ System calls fail by rules (`tests.support.failing_disk`); the free space is com
 """
 
 import errno
-import http.client
 import json
 import os
 import shutil
@@ -12,7 +11,6 @@ import signal
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,13 @@ import pytest
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.runtime.run_dir import read as run_dir_record
 from tests.support.broker_process import PAGE, BrokerProcess
-from tests.support.deadline import deadline_s, wait_until
+from tests.support.deadline import wait_until
 from tests.support.exposition import Exposition
 from tests.support.failing_disk import FailingDisk
 from tests.support.record_batches import record_batch
 from tests.support.share_consumer import ShareConsumer, topic_id_of
+from tests.support.status_page import page_text
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import (
     ProduceErrors,
@@ -64,36 +62,20 @@ def broker(disk: FailingDisk, broker_directory: Path) -> Iterator[BrokerProcess]
     running.stop()
 
 
-@cache
-def page_of(run_dir: Path, pid: int) -> tuple[str, str]:
-    record = run_dir_record(run_dir)
-    assert record is not None
-    assert record.pid == pid
-    host, port = record.status_url.removeprefix("http://").rstrip("/").split(":")
-    return host, port
-
-
-def ask(broker: BrokerProcess, path: str) -> tuple[int, str]:
-    """Return status and body of the status page's response."""
-    host, port = page_of(broker.run_dir, broker.pid())
-    with closing(http.client.HTTPConnection(host, int(port), timeout=deadline_s())) as connection:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-
-
 def status(broker: BrokerProcess) -> dict[str, Any]:
-    return json.loads(ask(broker, "/status.json")[1])
+    return json.loads(page_text(broker, "/status.json")[1])
 
 
 def metric(broker: BrokerProcess, name: str, **labels: str) -> float:
-    [value] = [each.value for each in Exposition(ask(broker, "/metrics")[1]).samples[name] if each.labels == labels]
+    [value] = [
+        each.value for each in Exposition(page_text(broker, "/metrics")[1]).samples[name] if each.labels == labels
+    ]
     return value
 
 
 def responses_sent(broker: BrokerProcess) -> float:
     """Return how many responses the processors have counted."""
-    samples = Exposition(ask(broker, "/metrics")[1]).samples
+    samples = Exposition(page_text(broker, "/metrics")[1]).samples
     return sum(each.value for each in samples["rotunda_processor_responses_sent_total"])
 
 
@@ -113,15 +95,15 @@ def test_a_full_disk_rejects_records_with_a_log_line_and_recovers_by_itself(disk
         create_topic(client, "doomed", 1)
         for partition in range(4):
             assert produce(client, topic, partition, record_batch([b"before"])).error_code == 0
-        assert ask(broker, "/readyz") == (200, "ready\n")
+        assert page_text(broker, "/readyz") == (200, "ready\n")
         begin = broker.log_bytes()
         disk.fill(broker.data_dir, error)
         for number in range(200):
             assert produce(client, topic, number % 4, record_batch([b"lost"])).error_code == STORAGE_ERROR
         assert rejection(client, topic).error_code == STORAGE_ERROR
         assert os.strerror(error) in rejection(client, topic).message
-        wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
-        assert os.strerror(error) in ask(broker, "/readyz")[1]
+        wait_until(lambda: page_text(broker, "/readyz")[0] == 503, "unready")
+        assert os.strerror(error) in page_text(broker, "/readyz")[1]
         found = status(broker)
         assert found["verdict"]["level"] == "stuck"
         assert os.strerror(error) in found["verdict"]["text"] + found["remarks"][0]
@@ -134,7 +116,7 @@ def test_a_full_disk_rejects_records_with_a_log_line_and_recovers_by_itself(disk
         # Rejected records are not there; records sent now are.
         disk.mend()
         wait_until(lambda: accepts(client, topic), "room")
-        wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
+        wait_until(lambda: page_text(broker, "/readyz") == (200, "ready\n"), "ready")
         _, line = [line for line in broker.log_since(begin) if "a turn took" not in line]
         assert "the disk of the data directory has space again" in line
         assert {each.value for each in read_partition(client, topic, 0)} == {b"before", b"again"}
@@ -166,7 +148,7 @@ def test_an_error_of_one_segment_makes_its_partition_and_no_other_offline(disk, 
         assert produce(client, topic, 1, record_batch([b"other"])).error_code == 0
         assert [each.value for each in read_partition(client, topic, 0)] == [b"before"]
         wait_until(lambda: f"{topic}-0" in "".join(status(broker)["remarks"]), "the warning")
-        assert ask(broker, "/readyz")[0] == 200
+        assert page_text(broker, "/readyz")[0] == 200
         wait_until(lambda: metric(broker, "rotunda_topic_offline_partitions", topic=topic) == 1, "the metric")
         wait_until(lambda: f"{topic}-0 is offline" in broker.log_text(), "the line")
     broker.stop()
@@ -219,8 +201,8 @@ def test_a_missing_data_directory_accepts_no_records_until_it_is_back(broker, to
         assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
         broker.data_dir.rename(away)
         wait_until(lambda: rejection(client, topic).error_code == STORAGE_ERROR, "the rejection")
-        wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
-        assert "has been removed" in ask(broker, "/readyz")[1]
+        wait_until(lambda: page_text(broker, "/readyz")[0] == 503, "unready")
+        assert "has been removed" in page_text(broker, "/readyz")[1]
         wait_until(lambda: metric(broker, "rotunda_offline_log_directories") == 1, "the metric")
         assert fetch(client, topic, 0, 0).error_code == STORAGE_ERROR
         done = broker.command("topic", "create", "another", "--bootstrap", broker.bootstrap)
@@ -229,7 +211,7 @@ def test_a_missing_data_directory_accepts_no_records_until_it_is_back(broker, to
         assert not broker.data_dir.exists(), "nothing makes it anew"
         away.rename(broker.data_dir)
         wait_until(lambda: accepts(client, topic), "the directory")
-        wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
+        wait_until(lambda: page_text(broker, "/readyz") == (200, "ready\n"), "ready")
 
 
 def test_a_data_directory_that_is_removed_for_good(disk, broker_directory, topic) -> None:
@@ -239,7 +221,7 @@ def test_a_data_directory_that_is_removed_for_good(disk, broker_directory, topic
         assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
         shutil.rmtree(broker.data_dir)
         wait_until(lambda: rejection(client, topic).error_code == STORAGE_ERROR, "the rejection")
-        wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
+        wait_until(lambda: page_text(broker, "/readyz")[0] == 503, "unready")
     broker.stop()
     assert not broker.data_dir.exists()
     # A recorder that is just making its first file may die of it; the next one waits.
@@ -253,8 +235,8 @@ def test_warning_then_no_request_log_then_no_records_by_what_is_free(broker, top
         create_topic(client, topic, 1)
         alter(client, "storage.free.warn.ratio", "1")
         alter(client, "storage.free.warn.bytes", str(2**62))
-        wait_until(lambda: "nearly full" in ask(broker, "/readyz")[1], "the warning")
-        assert ask(broker, "/readyz")[0] == 200
+        wait_until(lambda: "nearly full" in page_text(broker, "/readyz")[1], "the warning")
+        assert page_text(broker, "/readyz")[0] == 200
         wait_until(lambda: status(broker)["verdict"]["level"] == "busy", "the verdict")
         wait_until(lambda: "nearly full" in broker.log_text(), "the line")
         assert accepts(client, topic)
@@ -262,13 +244,13 @@ def test_warning_then_no_request_log_then_no_records_by_what_is_free(broker, top
         alter(client, "storage.free.min.bytes", str(2**62))
         wait_until(lambda: rejection(client, topic).error_code == STORAGE_ERROR, "the rejection")
         assert "storage.free.min.bytes" in rejection(client, topic).message
-        wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
+        wait_until(lambda: page_text(broker, "/readyz")[0] == 503, "unready")
         assert read_partition(client, topic, 0)[0].value == b"again"
         create_topic(client, f"{topic}-new", 1)
         alter(client, "storage.free.min.bytes", "0")
         alter(client, "storage.free.warn.bytes", "0")
         wait_until(lambda: accepts(client, topic), "room")
-        wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
+        wait_until(lambda: page_text(broker, "/readyz") == (200, "ready\n"), "ready")
 
 
 def test_on_a_disk_that_is_nearly_full_the_request_log_stops_first(broker, topic) -> None:
@@ -281,8 +263,8 @@ def test_on_a_disk_that_is_nearly_full_the_request_log_stops_first(broker, topic
         alter(client, "storage.free.min.ratio", "1")
         alter(client, "storage.free.min.bytes", str(shutil.disk_usage(broker.data_dir).free * 3 // 4))
         wait_until(lambda: metric(broker, "rotunda_storage_state") == 2, "the state")
-        assert "The request log has stopped" in ask(broker, "/readyz")[1]
-        assert ask(broker, "/readyz")[0] == 200
+        assert "The request log has stopped" in page_text(broker, "/readyz")[1]
+        assert page_text(broker, "/readyz")[0] == 200
         first, all_sent = metric(broker, rows), responses_sent(broker) + stopped_requests
         for _ in range(stopped_requests):
             assert accepts(client, topic)

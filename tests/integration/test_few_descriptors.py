@@ -10,11 +10,12 @@ import psutil
 import pytest
 
 from rotunda.broker.log.segments.open_segments import most_segments
-from tests.integration.test_failing_disk import STORAGE_ERROR, accepts, ask, metric, rejection, status
+from tests.integration.test_failing_disk import STORAGE_ERROR, accepts, metric, rejection, status
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.few_descriptors import FEW
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
+from tests.support.status_page import page_text
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic, produce, read_partition
 
@@ -98,14 +99,14 @@ def test_without_a_single_descriptor_records_are_rejected_until_there_are_some(
         for partition in range(3):
             assert produce(client, topic, partition, late_batch(1, b"lost")).error_code == STORAGE_ERROR
         assert "Raise the limit of open files" in rejection(client, topic).message
-        wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
-        assert "no descriptors left" in ask(broker, "/readyz")[1]
+        wait_until(lambda: page_text(broker, "/readyz")[0] == 503, "unready")
+        assert "no descriptors left" in page_text(broker, "/readyz")[1]
         assert status(broker)["verdict"]["level"] == "stuck"
         assert "Too many open files" in broker.log_text()
         handler.rlimit(resource.RLIMIT_NOFILE, before)
         for partition in range(3):
             wait_until(lambda each=partition: accepts(client, topic, each), f"partition {partition}")
-        wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
+        wait_until(lambda: page_text(broker, "/readyz") == (200, "ready\n"), "ready")
         for partition in range(2):
             assert [each.value for each in read_partition(client, topic, partition)] == [b"before", b"again"]
         assert metric(broker, "rotunda_topic_offline_partitions", topic=topic) == 0

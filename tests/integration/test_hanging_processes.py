@@ -1,20 +1,18 @@
 """Hanging processes of every role: the log line, the replacement, and the effects on clients."""
 
-import http.client
 import os
 import re
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from urllib.parse import urlsplit
 
 from rotunda.broker.ipc.poison_requests import MOST_DEATHS
 from tests.support.broker_process import PAGE, BrokerProcess
-from tests.support.deadline import deadline_s, wait_until
+from tests.support.deadline import wait_until
 from tests.support.poisonable_broker import HANGS
 from tests.support.sampling import Sampling
+from tests.support.status_page import page_text
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import METADATA, create_topic, metadata_body, read_partition
 from tests.support.writers import Writer, assert_exact
@@ -24,13 +22,14 @@ BROKER_SETTINGS = {**PAGE, "process.hang.timeout.ms": HANG_TIMEOUT_MS}
 BROKER_OPTIONS = {"module": "tests.support.poisonable_broker"}
 
 
-def ready(broker: BrokerProcess) -> tuple[int, str]:
-    """Return the status and the text of /readyz."""
-    page = urlsplit(broker.status()["status_url"])
-    with closing(http.client.HTTPConnection(page.hostname or "", page.port, timeout=deadline_s())) as connection:
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+def readiness_with(broker: BrokerProcess, words: str) -> tuple[int, str]:
+    """Return status and text of /readyz, once these words are in it."""
+
+    def found() -> tuple[int, str] | None:
+        response = page_text(broker, "/readyz")
+        return response if words in response[1] else None
+
+    return wait_until(found, f"/readyz with {words}")
 
 
 def row_of(broker: BrokerProcess, role: str) -> dict:
@@ -53,7 +52,7 @@ def stop_and_look(broker: BrokerProcess, topic: str, role: str) -> None:
     with WireClient(broker.port) as wire:
         create_topic(wire, topic, 4)
     clients = [WireClient(broker.port) for _ in range(6)]
-    wait_until(lambda: ready(broker) == (200, "ready\n"), "nobody hangs")
+    wait_until(lambda: page_text(broker, "/readyz") == (200, "ready\n"), "nobody hangs")
     writers = [Writer(f"{topic}-{n}", topic, [n]) for n in range(4)] if role != "processor" else []
     stop = threading.Event()
     victim = row_of(broker, role)
@@ -64,10 +63,7 @@ def stop_and_look(broker: BrokerProcess, topic: str, role: str) -> None:
             wait_until(lambda: all(writer.acknowledged for writer in writers), "every writer's first answer")
             os.kill(victim["pid"], signal.SIGSTOP)
             name = f"{role} 0" if role in {"processor", "handler"} else role
-            status, _ = wait_until(
-                lambda: next((said for said in [ready(broker)] if f"{name} has been hanging for" in said[1]), None),
-                f"/readyz names the {role}",
-            )
+            status, _ = readiness_with(broker, f"{name} has been hanging for")
             assert status == (200 if role in {"cleaner", "recorder"} else 503)
             if role == "processor":
                 # New connections are handed to the other one.
@@ -75,7 +71,7 @@ def stop_and_look(broker: BrokerProcess, topic: str, role: str) -> None:
                     assert one.is_served()
                     assert another.is_served()
             wait_until(lambda: is_replaced(broker, role, victim["pid"]), f"a new {role}")
-            wait_until(lambda: ready(broker) == (200, "ready\n"), "nobody hangs any more")
+            wait_until(lambda: page_text(broker, "/readyz") == (200, "ready\n"), "nobody hangs any more")
         finally:
             stop.set()
         for future in running:
@@ -91,11 +87,11 @@ def stop_and_look(broker: BrokerProcess, topic: str, role: str) -> None:
 
 
 def test_the_page_is_replaced_when_it_hangs(broker: BrokerProcess) -> None:
-    ready(broker)
+    page_text(broker, "/readyz")
     victim = row_of(broker, "web")
     os.kill(victim["pid"], signal.SIGSTOP)
     wait_until(lambda: is_replaced(broker, "web", victim["pid"]), "a new web")
-    assert ready(broker) == (200, "ready\n")
+    assert page_text(broker, "/readyz") == (200, "ready\n")
 
 
 def test_clients_are_served_while_the_supervisor_is_stopped(broker: BrokerProcess, wire: WireClient) -> None:
@@ -103,12 +99,9 @@ def test_clients_are_served_while_the_supervisor_is_stopped(broker: BrokerProces
     before = {(row["role"], row["index"]): row["pid"] for row in broker.processes()}
     os.kill(broker.pid(), signal.SIGSTOP)
     try:
-        said = wait_until(
-            lambda: next((said for said in [ready(broker)] if "supervisor has been hanging" in said[1]), None),
-            "/readyz names the supervisor",
-        )
-        assert said[0] == 200
-        assert said[1].startswith("ready\n")
+        status, text = readiness_with(broker, "supervisor has been hanging")
+        assert status == 200
+        assert text.startswith("ready\n")
         assert wire.is_served()
         with WireClient(broker.port) as late:
             assert late.is_served()
@@ -116,7 +109,7 @@ def test_clients_are_served_while_the_supervisor_is_stopped(broker: BrokerProces
         wait_until(lambda: time.monotonic() > time_s + 1.5 * HANG_TIMEOUT_MS / 1000, "longer than anybody may hang")
     finally:
         os.kill(broker.pid(), signal.SIGCONT)
-    wait_until(lambda: ready(broker) == (200, "ready\n"), "nobody hangs any more")
+    wait_until(lambda: page_text(broker, "/readyz") == (200, "ready\n"), "nobody hangs any more")
     assert {(row["role"], row["index"]): row["pid"] for row in broker.processes()} == before
 
 

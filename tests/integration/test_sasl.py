@@ -10,27 +10,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_configs
 from tests.support.deadline import deadline_s, wait_until
+from tests.support.sasl_broker import SCRAM_MECHANISMS, set_password
 from tests.support.sasl_wire import SaslWire
 from tests.support.scram_client import ScramClient
 
 PLAIN_LINE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 #: Additional memory of processors and handlers after 4,000 failed exchanges: 4 KB of each.
 MOST_GROWTH_BYTES = 16 << 20
-MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
 
 
 @contextmanager
@@ -49,8 +42,8 @@ def running(directory: Path) -> Iterator[BrokerProcess]:
         "socket.listen.backlog.size": 2000,
     }
     one = BrokerProcess(directory, settings).start()
-    for mechanism in MECHANISMS:
-        give(one, "alice", "alice's secret", mechanism)
+    for mechanism in SCRAM_MECHANISMS:
+        set_password(admin_of(one), "alice", "alice's secret", mechanism)
     yield one
     one.stop()
 
@@ -68,13 +61,8 @@ def hostile(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield one
 
 
-def give(broker: BrokerProcess, user: str, password: str, mechanism: str) -> None:
-    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.ports()[0]}"})
-    info = ScramCredentialInfo(MECHANISMS[mechanism], 4096)
-    [done] = admin.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion(user, info, password.encode(), b"salt")]
-    ).values()
-    done.result(deadline_s())
+def admin_of(broker: BrokerProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
 
 
 def settings(broker: BrokerProcess, mechanism: str, user: str, password: str, listener: int = 1) -> dict[str, Any]:
@@ -205,7 +193,7 @@ def test_users_and_mechanisms_of_a_listener_change_while_it_runs(tmp_path: Path)
     name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
     changes = {name: f'{PLAIN_LINE} user_dora="planted-secret";', "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
     try:
-        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{one.ports()[0]}"})
+        admin = admin_of(one)
         [broker_id] = admin.list_topics(timeout=deadline_s()).brokers
         set_configs(admin, ResourceType.BROKER, str(broker_id), changes)
 
@@ -290,7 +278,7 @@ def counted(broker: BrokerProcess, name: str) -> int:
 def test_credentials_are_in_no_file_that_others_may_read(tmp_path: Path) -> None:
     one = BrokerProcess(tmp_path, {}, ephemeral=False).start()
     try:
-        give(one, "alice", "secret", "SCRAM-SHA-256")
+        set_password(admin_of(one), "alice", "secret")
         found = [path for path in tmp_path.rglob("*") if path.is_file() and b"stored_key=" in path.read_bytes()]
         assert found
         assert [path for path in found if path.stat().st_mode & 0o077] == []

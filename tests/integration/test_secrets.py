@@ -10,8 +10,7 @@ import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from http.client import HTTPConnection
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from rotunda.broker.config.broker_config import load
 from rotunda.broker.errors import ApiError, ConfigError
 from tests.support.broker_process import PAGE, REPOSITORY, SHARED_MEMORY, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
+from tests.support.status_page import ask
 from tests.support.supervised import command
 
 #: The name of each says where it is planted.
@@ -191,25 +191,17 @@ def test_the_system_shows_none(planted: Planted) -> None:
 
 
 def test_the_status_page_shows_none(planted: Planted) -> None:
-    url = planted.broker.status()["status_url"].removeprefix("http://").rstrip("/")
-    host, _, port = url.partition(":")
     for path in (*SCREENS, *FACTS, *(f"/view/{each.strip('/') or 'overview'}" for each in SCREENS)):
-        with closing(HTTPConnection(host, int(port), timeout=deadline_s())) as connection:
-            connection.request("GET", path, headers={"Authorization": f"Bearer {BY_FLAGS_FILE}"})
-            answer = connection.getresponse()
-            body = answer.read()
-            assert answer.status == 200, path
-            assert_none(leaks(body + str(answer.getheaders()).encode(), path))
+        code, headers, body = ask(planted.broker, path, Authorization=f"Bearer {BY_FLAGS_FILE}")
+        assert code == 200, path
+        assert_none(leaks(body + str(headers).encode(), path))
 
 
 def test_what_is_tried_at_the_page_is_repeated_nowhere(planted: Planted) -> None:
-    host, _, port = planted.broker.status()["status_url"].removeprefix("http://").rstrip("/").partition(":")
     for credentials in (f"Bearer {ON_THE_PAGE}", "Basic " + b64encode(f"me:{ON_THE_PAGE}".encode()).decode()):
-        with closing(HTTPConnection(host, int(port), timeout=deadline_s())) as connection:
-            connection.request("GET", "/status.json", headers={"Authorization": credentials})
-            answer = connection.getresponse()
-            assert answer.status == 401
-            assert_none(leaks(answer.read(), "the refusal"))
+        code, _, body = ask(planted.broker, "/status.json", Authorization=credentials)
+        assert code == 401
+        assert_none(leaks(body, "the rejection"))
     wait_until(lambda: "status page: rejected" in planted.broker.log_text(), "a line")
     assert_none(leaks(planted.broker.log_text(), "the log"))
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
+from tests.support import described_requests
 from tests.support.broker_process import BrokerProcess, output_of
 from tests.support.deadline import wait_until
 from tests.support.wire_client import WireClient, request_frame
@@ -21,9 +21,7 @@ MEMBER = "a-member"
 def ask(broker: BrokerProcess, key: ApiKey, version: int, **fields: Any) -> Any:
     """Return the response to one request on a connection of its own."""
     with WireClient(broker.port) as client:
-        client.send(codec.encode_request(key, version, 7, "raw", fields))
-        frame = client.receive_frame()
-        return codec.decode_response(key, version, frame, 0, len(frame))
+        return described_requests.ask(client, key, version, fields)
 
 
 def heartbeat(broker: BrokerProcess, group: str, epoch: int = 0, member: str = MEMBER, **fields: Any) -> Any:

@@ -15,6 +15,7 @@ from tests.support.key_server import key_set
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 PASSWORD = "alice's, secret=x"  # noqa: S105 - a planted one
+SCRAM_MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("SASL_SSL", "SASL_PLAINTEXT")
 PLAIN_LINE = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{PASSWORD}";'
@@ -27,6 +28,13 @@ def token(
     now = int(time.time())
     said = {"sub": "alice", "aud": audience, "iat": now, "exp": now + lifetime_s}
     return jwt.encode(said, key, "ES256", {"kid": key_id})
+
+
+def set_password(admin: AdminClient, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
+    """Store the credential of a user."""
+    info = ScramCredentialInfo(SCRAM_MECHANISMS[mechanism], 4096)
+    upsertion = UserScramCredentialUpsertion(user, info, password.encode())
+    admin.alter_user_scram_credentials([upsertion])[user].result(deadline_s())
 
 
 class SaslBroker:
@@ -66,7 +74,5 @@ class SaslBroker:
 
     def _make_users(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.addresses["PLAINTEXT"]})
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            upsertion = UserScramCredentialUpsertion("alice", ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
-            for done in admin.alter_user_scram_credentials([upsertion]).values():
-                done.result(deadline_s())
+        for mechanism in SCRAM_MECHANISMS:
+            set_password(admin, "alice", PASSWORD, mechanism)

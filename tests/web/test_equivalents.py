@@ -1,14 +1,11 @@
 """The commands and queries that each screen shows as its equivalents: every one is run as shown."""
 
 import html
-import http.client
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
-from urllib.parse import urlsplit
 
 import duckdb
 import pytest
@@ -17,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from rotunda.web.screens import SCREENS, Screen
 from tests.support.broker_process import PAGE, REPOSITORY, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
+from tests.support.status_page import page_text
 
 pytestmark = pytest.mark.slow
 
@@ -48,11 +46,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def equivalents(broker: BrokerProcess, screen: Screen) -> dict[str, str]:
     """Return command and query of a screen as they are copied from it."""
-    with closing(
-        http.client.HTTPConnection(urlsplit(broker.status()["status_url"]).netloc, timeout=deadline_s())
-    ) as connection:
-        connection.request("GET", "/" + screen.path.removeprefix("./"))
-        found = EQUIVALENT.findall(connection.getresponse().read().decode())
+    found = EQUIVALENT.findall(page_text(broker, "/" + screen.path.removeprefix("./"))[1])
     return {label: html.unescape(text) for label, text in found}
 
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s
-from tests.web.test_status_page import ask
+from tests.support.status_page import ask
 
 BROKER_SETTINGS = PAGE
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
-from tests.web.test_status_page import address, ask
+from tests.support.status_page import address, ask
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import pytest
 from rotunda.web.http.listening_socket import ListeningSocket
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
-from tests.web.test_status_page import address, ask
+from tests.support.status_page import address, ask
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from rotunda.spark.jobs import JOBS
 from rotunda.spark.results.charts import Chart, Series, to_html
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.report_files import write_report
+from tests.support.status_page import ask
 from tests.web.test_screens import Watched
-from tests.web.test_status_page import ask
 
 pytestmark = pytest.mark.slow
 

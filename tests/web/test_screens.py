@@ -20,10 +20,10 @@ from tests.support.client_metrics import subscribe
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.quota_client import QuotaClient
 from tests.support.record_batches import record_batch
+from tests.support.status_page import address
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body, produce
 from tests.web.conftest import WAIT_MS
-from tests.web.test_status_page import address
 
 pytestmark = pytest.mark.slow
 

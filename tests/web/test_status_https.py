@@ -9,10 +9,11 @@ from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
+from tests.support.sasl_broker import set_password
 from tests.support.supervised import command
 
 pytestmark = pytest.mark.slow
@@ -90,14 +91,9 @@ def test_users_of_the_listeners_are_let_in(broker: BrokerProcess, certificates: 
     def code(user: str, password: str) -> int:
         return ask(broker, certificates, "/status.json", authorization=basic(user, password))[0]
 
-    admin = AdminClient({"bootstrap.servers": broker.status()["bootstrap"].split(",")[0]})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
-    def give(password: bytes) -> None:
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        [done] = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", info, password)]).values()
-        done.result(deadline_s())
-
-    give(b"alice's secret")
+    set_password(admin, "alice", "alice's secret", "SCRAM-SHA-512")
     wait_until(lambda: "'alice'" in broker.log_text(), "alice is stored")
     assert code("alice", "alice's secret") == 401, "she may not describe the cluster"
     right = ("--allow-principal", "User:alice", "--operation", "describe", "--cluster")
@@ -107,7 +103,7 @@ def test_users_of_the_listeners_are_let_in(broker: BrokerProcess, certificates: 
     assert code("bob", "bob's secret") == 200
     for user, password in (("alice", "bob's secret"), ("bob", "alice's secret"), ("carol", "x"), ("alice", "")):
         assert code(user, password) == 401
-    give(b"another secret")
+    set_password(admin, "alice", "another secret", "SCRAM-SHA-512")
     wait_until(lambda: code("alice", "alice's secret") == 401, "the old password opens nothing")
     assert code("alice", "another secret") == 200
     assert "secret" not in "".join(line for line in broker.log_text().splitlines() if "status page" in line)

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 from contextlib import closing
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,11 @@ from confluent_kafka import Producer
 
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
+from tests.support.status_page import address, ask
 
 pytestmark = pytest.mark.slow
 
 BROKER_SETTINGS = {**PAGE, "num.network.threads": 1, "num.io.threads": 2}
-
-
-@cache
-def address(broker: BrokerProcess) -> tuple[str, int]:
-    """Return where the page is."""
-    host, port = broker.status()["status_url"].removeprefix("http://").rstrip("/").split(":")
-    return host, int(port)
-
-
-def ask(broker: BrokerProcess, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers and body of a response."""
-    with closing(http.client.HTTPConnection(*address(broker), timeout=deadline_s())) as connection:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
 
 
 def status(broker: BrokerProcess) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, expect
 
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
+from tests.support.status_page import address, ask
 from tests.web.conftest import WAIT_MS
-from tests.web.test_status_page import address, ask
 
 TOKEN, METRICS_TOKEN = "the-page's-token-0", "prometheus-token-1"
 BROKER_SETTINGS = {

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
+from tests.support.status_page import ask
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
-from tests.web.test_status_page import ask
 
 pytestmark = pytest.mark.slow
 

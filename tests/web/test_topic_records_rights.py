@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
+from tests.support.sasl_broker import set_password
+from tests.support.status_page import ask
 from tests.support.supervised import command
-from tests.web.test_status_page import ask
 
 pytestmark = pytest.mark.slow
 
@@ -55,11 +56,8 @@ def fill(running: BrokerProcess) -> None:
         producer.produce(topic, b"a record")
     assert producer.flush(deadline_s()) == 0
     address = _admin(running)
-    kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    added = [UserScramCredentialUpsertion(name, kind, f"{name}-secret".encode()) for name in SCRAM_USERS]
-    client = AdminClient(admin)
-    for done in client.alter_user_scram_credentials(added).values():
-        done.result(deadline_s())
+    for name in SCRAM_USERS:
+        set_password(AdminClient(admin), name, f"{name}-secret")
     for user, topic in (("reader", "orders"), ("scram-reader", "orders"), ("ANONYMOUS", "public")):
         right = ("--allow-principal", f"User:{user}", "--operation", "read", "--topic", topic)
         done = command("acl", "add", *address, *right)
