@@ -129,6 +129,7 @@ def test_a_resting_listener_does_not_hold_up_the_other(bench: AcceptorBench) -> 
     run_until(bench, lambda: bench.metric("accept_errors") == 1)
     bench.connect(listener=1, count=3)
     run_until(bench, lambda: bench.acceptor.quotas.by_listener[:2] == [0, 3])
+    assert bench.metric("accept_errors") == 1
 
 
 def test_a05_a_busy_listener_leaves_each_turn_to_the_others(bench: AcceptorBench) -> None:

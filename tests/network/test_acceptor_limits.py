@@ -48,12 +48,14 @@ def test_a08_beyond_max_connections_others_wait_until_one_ends(caplog: pytest.Lo
         assert bench.metric("connections_refused", CLIENTS) == 0
 
 
-def test_a08_a26_a_higher_limit_lets_in_who_waits() -> None:
+def test_a08_a26_a_higher_limit_accepts_waiting_clients() -> None:
     with accepting(ConnectionLimits(total=3)) as bench:
         bench.connect(count=5)
         run_until(bench, lambda: accepted(bench) == 4)
         bench.acceptor.set_limits(ConnectionLimits(total=5))
         run_until(bench, lambda: bench.acceptor.quotas.total == 5)
+        assert accepted(bench) == 5
+        assert all(is_open(client) for client in bench.clients)
 
 
 def test_a08_a_free_slot_goes_to_the_listener_that_has_waited_longer() -> None:
@@ -172,7 +174,7 @@ def test_a20_there_is_a_most_of_parked_connections_and_a_stop_closes_them() -> N
         assert all(is_ended(client) for client in bench.clients)
 
 
-def test_a14_what_an_address_has_too_many_of_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a14_excess_connections_of_an_address_are_closed(caplog: pytest.LogCaptureFixture) -> None:
     with accepting(ConnectionLimits(per_address=2, overrides={"127.0.0.9": 1})) as bench:
         bench.connect(count=5)
         run_until(bench, lambda: bench.metric("connections_refused", CLIENTS) == 3)
@@ -241,7 +243,7 @@ def test_descriptors_are_kept_back_for_the_protected_listener(caplog: pytest.Log
         run_until(bench, lambda: bench.acceptor.quotas.by_listener[:2] == [3, 3])
 
 
-def test_a07_who_has_to_wait_waits_before_anything_is_rejected_and_a_late_end_comes_before_one_at_once() -> None:
+def test_a07_waits_come_before_rejections_and_delayed_rejections_before_immediate_ones() -> None:
     """A connection subject to every limit: rate, slot, rate of its address, number of its address."""
     everything = ConnectionLimits(
         total=0, per_address=0, address_rate=2, listeners=(ListenerLimits(rate=1), ListenerLimits())

@@ -91,7 +91,9 @@ def test_an_address_that_is_not_ours_fails_with_its_name() -> None:
 def test_an_empty_host_is_every_interface(closing: ExitStack) -> None:
     listener = bound(closing, plaintext(""))
     listen(listener, 5)
-    socket.create_connection(("127.0.0.1", listener.port)).close()
+    for host in ("127.0.0.1", "127.0.0.2"):
+        with socket.create_connection((host, listener.port)) as client:
+            assert client.getpeername() == (host, listener.port)
 
 
 def link_local() -> str | None:
