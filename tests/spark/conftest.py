@@ -13,9 +13,12 @@ from pyspark.sql import SparkSession
 from rotunda.spark.session import session
 from tests.spark import class_archive
 
-#: Of few rows each part is a task, and code that is compiled for a query takes longer than it runs.
+#: Of few rows each part is a task. Code compiled for a query, a new plan after each stage (which would join the two
+#: parts), and Spark's check of each plan take longer than the query. Jobs that tests start as processes have all three.
 FEW_ROWS = {
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
