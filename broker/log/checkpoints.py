@@ -58,11 +58,17 @@ def _write(path: Path, content: bytes, *, durable: bool) -> None:
 
 def set_aside(path: Path) -> Path:
     """Rename an unusable file to a name that is never read, and return the new path."""
+    aside = unused_aside(path)
+    path.rename(aside)
+    _log.warning("%s is damaged; renamed to %s", path, aside.name)
+    return aside
+
+
+def unused_aside(path: Path) -> Path:
+    """Return a name beside a damaged file that is never read, for its content."""
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
-    path.rename(aside)
-    _log.warning("%s is damaged; renamed to %s", path, aside.name)
     return aside
 
 

@@ -3,7 +3,8 @@
 Two cases. A *replacement* of a killed handler receives the published end, which is authoritative: anything beyond it
 was never acknowledged and is removed - bytes of the last segment, index entries, an unfinished next segment, newer
 snapshots. A *start of the broker* has only checkpoints: below the recovery point the files are durable; from there on
-the checksum of every batch is verified, and the log ends before the first invalid batch.
+the checksum of every batch is verified, and the log ends before the first invalid batch. The last index interval is
+always verified; durable bytes that are removed are kept in another file.
 
 In both cases producer state is then rebuilt to match the remaining batches (`producer_recovery`).
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rotunda.broker.errors import RotundaError
-from rotunda.broker.log.checkpoints import set_aside
+from rotunda.broker.log.checkpoints import set_aside, unused_aside
 from rotunda.broker.log.index_repair import repair_indexes
 from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP
 from rotunda.broker.log.indexes.transaction_index import TransactionIndex
@@ -377,8 +378,20 @@ def _recover_segment(
     segment.position = segment.staged_position
     segment.write_index_entries()
     if segment.position != size:
+        if next_offset < recovery_point:
+            _keep_removed(segment, size)
         os.ftruncate(segment.fileno(), segment.position)
     return next_offset, segment.position == size
+
+
+def _keep_removed(segment: LogSegment, size: int) -> None:
+    """Copy the bytes after the last whole batch to another file: they were durable, and may hold further batches."""
+    aside = unused_aside(segment.path)
+    position = segment.position
+    with aside.open("xb") as file:
+        while position < size:
+            position += os.sendfile(file.fileno(), segment.fileno(), position, size - position)
+    _log.error("%s is damaged from byte %d on: the removed bytes are in %s", segment.path, segment.position, aside.name)
 
 
 def _has_right_times(segment: LogSegment, size: int) -> bool:

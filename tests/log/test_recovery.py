@@ -98,6 +98,18 @@ def test_below_the_recovery_point_nothing_is_checked(tmp_path: Path) -> None:
     assert log.log_end_offset == 0
 
 
+def test_durable_batches_after_a_damaged_one_are_kept_in_another_file(tmp_path: Path) -> None:
+    model = filled(tmp_path / "t", LogConfig(), 5)
+    path = active_file(model)
+    data = bytearray(path.read_bytes())
+    third = [at for at, _ in batch_headers(data)][2]
+    data[third + 70] ^= 1
+    path.write_bytes(data)
+    start(model, Checkpointed(5))
+    assert path.read_bytes() == data[:third]
+    assert path.with_name(f"{path.name}.damaged-1").read_bytes() == data[third:]
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
 @pytest.mark.parametrize("damage", ["removed", "cut", "zeros", "noise"])
 @pytest.mark.parametrize("recovery_point", [0, 20, 50])
