@@ -89,5 +89,6 @@ class RingProduces:
                 batch = request.view[at : at + header[1] + LOG_OVERHEAD_BYTES]
                 owned.fast_appends.append((request, cached, header, header[0], batch))
             except Exception:
-                # It must not block the other responses.
-                logger.exception("a response for %s failed", owned.log.directory)
+                # It must not block the other responses. Later ones of its connection wait for this one.
+                logger.exception("closing the connection of a Produce to %s, its response failed", owned.log.directory)
+                self._responses.close_connection(self._reader.read_again(ring, frame, dequeued_ns), now_ns)
