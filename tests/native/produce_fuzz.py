@@ -26,6 +26,7 @@ from rotunda.broker.partitions.produce.ring_produces import RingProduces  # noqa
 from rotunda.broker.protocol.crc import crc32c  # noqa: E402
 from rotunda.broker.security.session import pack_session  # noqa: E402
 from tests.handler.test_fast_path import produce_frame  # noqa: E402
+from tests.support.fakes import FakeClock  # noqa: E402
 from tests.support.record_batches import TIMESTAMP_MS, record_batch  # noqa: E402
 from tests.support.stepped_broker import SteppedBroker  # noqa: E402
 from tests.support.wire_messages import PRODUCE  # noqa: E402
@@ -91,17 +92,26 @@ def any_frame(numbers: random.Random, version: int, acks: int) -> bytes:
     return bytes(frame)
 
 
+class StoppedClock(FakeClock):
+    """Is stopped: responses in another order leave room in a full ring in another round."""
+
+    def advance_ns(self, nanoseconds: int) -> None:
+        pass
+
+
 def run(numbers: random.Random, directory: Path) -> None:
-    broker = SteppedBroker(directory, handlers=1, ring_bytes=4 * 1024)
+    is_slow = numbers.random() < 0.5
+    ring_bytes, clock = (4 * 1024, StoppedClock) if is_slow else (64 * 1024, FakeClock)
+    broker = SteppedBroker(directory, handlers=1, ring_bytes=ring_bytes, clock=clock)
     broker.create("topic", 2)
     broker.settle()
     clients = [(broker.client(), version, acks) for version, acks in ((3, 1), (7, -1), (8, 1), (9, -1), (9, 1), (9, 0))]
     clients[0][0].session = clients[3][0].session = pack_session("alice", "192.0.2.1")
-    is_slow = numbers.random() < 0.5
     for _ in range(20):
         for _ in range(numbers.randrange(20)):
             client, version, acks = numbers.choice(clients)
             client.send_frame(PRODUCE, version, any_frame(numbers, version, acks), 0)
+        broker.clock.advance_ns(numbers.randrange(10**6))
         broker.run_once(0)
         # A slow processor's response ring becomes full.
         if numbers.random() < 0.1 or not is_slow:
