@@ -123,8 +123,7 @@ _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka and rejected by closin
 _SESSIONS = "fetch sessions are in the memory of their connection's handler"
 _SHARE_SESSIONS = "share sessions are in the memory of the handler that owns the group's state"
 _SASL = "served by processors during authentication and re-authentication; otherwise ILLEGAL_SASL_STATE"
-_NO_AUTHORIZER = "without authorizer.class.name SECURITY_DISABLED, as in Kafka"
-_NO_TOKENS = "DELEGATION_TOKEN_AUTH_DISABLED; for unauthenticated clients DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"
+_NO_TOKENS = "DELEGATION_TOKEN_AUTH_DISABLED, or DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"
 _ONE_REPLICA = "each partition has a single replica: ELECTION_NOT_NEEDED"
 _ONE_BROKER = "to this broker: no change; to any other: INVALID_REPLICA_ASSIGNMENT"
 _NONE_MOVES = "always empty"
@@ -139,10 +138,7 @@ _FEATURES = (
 _NO_TIERS = "no remote storage: local offsets are the log's, tiered offsets are -1"
 _NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
 _HAVE_SETTINGS = "topics, brokers, groups, loggers (levels, until the next start) and client metrics subscriptions"
-_KNOWN_SETTINGS = (
-    "settings that are not described are rejected: those of streams groups, and unknown names, which Kafka "
-    "stores for plugins of a broker"
-)
+_KNOWN_SETTINGS = "rejects unknown names, which Kafka stores for plugins, and settings of streams groups"
 _REPLACES = (
     "topics, brokers, groups and client metrics subscriptions; as in Kafka, levels of "
     f"loggers change by INCREMENTAL_ALTER_CONFIGS alone; {_KNOWN_SETTINGS}"
@@ -188,9 +184,9 @@ API_TABLE: tuple[Api, ...] = (
     _api(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
     _api(ApiKey.END_TXN, (0, 5), handle_end_txn),
     _api(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
-    _api(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
-    _api(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER),
-    _api(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER),
+    _api(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls),
+    _api(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls),
+    _api(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls),
     _api(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
     _api(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _REPLACES),
     _api(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),

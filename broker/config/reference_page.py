@@ -96,7 +96,14 @@ def describe_markdown() -> str:
     ]
     topic_keys = sorted((key for key in TOPIC_CONFIGS.values() if not key.internal), key=lambda key: key.name)
     as_of_broker = [_row((f"`{key.name}`", _default(key))) for key in topic_keys if _is_as_of_broker(key)]
-    topics = [_row((f"`{key.name}`", _default(key), _short(key))) for key in topic_keys if not _is_as_of_broker(key)]
+    of_topics: dict[str, list[Key]] = {}
+    for key in topic_keys:
+        if not _is_as_of_broker(key):
+            of_topics.setdefault(_short(key), []).append(key)
+    topics = [
+        _row((", ".join(f"`{key.name}`" for key in keys), ", ".join(map(_default, keys)), meaning))
+        for meaning, keys in of_topics.items()
+    ]
     return "\n".join(
         [
             _INTRODUCTION,

@@ -1,4 +1,4 @@
-"""`rotunda produce` and `rotunda consume` by TLS and SASL, and against Apache Kafka 4.3."""
+"""`rotunda produce` and `rotunda consume` by TLS and SASL, and against Apache Kafka 4.4."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The network client against Apache Kafka 4.3: TLS, each mechanism of SASL, sessions renewed; and leaders that move."""
+"""The network client against Apache Kafka 4.4: TLS, each mechanism of SASL, sessions renewed; and leaders that move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SASL compared with Apache Kafka 4.3: the same frames to both, their responses, and whether the connection ends."""
+"""SASL compared with Apache Kafka 4.4: the same frames to both, their responses, and whether the connection ends."""
 
 import re
 import struct

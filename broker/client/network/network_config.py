@@ -1,4 +1,4 @@
-"""Settings of the network layer: Kafka 4.3's names, types, defaults and ranges, all times in milliseconds.
+"""Settings of the network layer: Kafka 4.4's names, types, defaults and ranges, all times in milliseconds.
 
 Declarations; `broker.client.producer.config` parses a user's configuration.
 """

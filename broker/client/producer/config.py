@@ -1,4 +1,4 @@
-"""The settings of a producer, by Kafka 4.3's names, types, defaults and ranges; and how a configuration is read.
+"""The settings of a producer, by Kafka 4.4's names, types, defaults and ranges; and how a configuration is read.
 
 Besides types and ranges, rules across settings are checked (G07, G25), and removed names of Kafka (G38) and unknown
 names. TLS and SASL settings (security.protocol, ssl.*, sasl.*) are read by `broker.client.access`. Runs in the user's
@@ -34,12 +34,17 @@ _ACCESS_PREFIXES: Final = ("ssl.", "sasl.")
 _ACCESS_NAMES: Final = frozenset({"security.protocol", "enable.ssl.certificate.verification"})
 #: Settings of Kafka's Java client alone: accepted without effect, with a warning in the log.
 WITHOUT_MEANING: Final[Mapping[str, str]] = {
+    "bootstrap.resolve.timeout.ms": "names are resolved once, by the constructor",
+    "buffer.memory.allocation.strategy": "memory is counted, not allocated ahead",
+    "client.rack": "racks do not affect partitioning",
     "config.providers": "values are not resolved",
     "enable.metrics.push": "metrics are not pushed to brokers; use Producer.metrics()",
+    "metadata.cluster.check.enable": "a change of cluster is not checked",
     "metric.reporters": "use Producer.metrics()",
     "metrics.num.samples": "rates are of the producer's whole life",
     "metrics.recording.level": "all metrics are recorded",
     "metrics.sample.window.ms": "rates are of the producer's whole life",
+    "partitioner.rack.aware": "racks do not affect partitioning",
     "security.providers": "Python's own TLS is used",
 }
 REJECTED: Final[Mapping[str, str]] = {

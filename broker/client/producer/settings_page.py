@@ -12,7 +12,7 @@ _INTRODUCTION = """\
 # Settings of the producer
 
 Generated from `broker/client/producer` by `python ops/pages.py`. Names, types, defaults and ranges are those of Kafka
-4.3. See [producer](producer.md) for their use.
+4.4. See [producer](producer.md) for their use.
 """
 
 _ACCESS = """\
