@@ -314,7 +314,7 @@ def test_dynamic_values_lie_over_static_ones() -> None:
 def test_the_cluster_has_a_value_of_min_insync_replicas_from_the_beginning(
     sets: dict[str, str], cluster_wide: dict[str, str], own: dict[str, str], synonyms: list[tuple[str, int]]
 ) -> None:
-    """As Kafka 4.3 responds in a new cluster, whose replicas are eligible by what they have written (ELR)."""
+    """As Kafka 4.4 responds in a new cluster, whose replicas are eligible by what they have written (ELR)."""
     config = load(None, sets, {}).with_dynamic(own, cluster_wide)
     told = [(each.value, each.source) for each in described(config)["min.insync.replicas"].synonyms]
     assert told == synonyms

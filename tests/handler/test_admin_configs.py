@@ -186,7 +186,7 @@ def test_bad_changes_are_rejected_and_change_nothing(
 def test_of_several_faults_kafkas_first_is_the_error(
     cluster: AdminCluster, resource: tuple[int, str], changes: Any, error: int, message: str
 ) -> None:
-    """Compared with Apache Kafka 4.3.1, which has UNKNOWN_SERVER_ERROR for an unknown operation on a topic."""
+    """Compared with Apache Kafka 4.4.0, which has UNKNOWN_SERVER_ERROR for an unknown operation on a topic."""
     code, text = alter(cluster, *resource, *changes)
     assert code == error
     assert message in (text or "")
@@ -288,7 +288,7 @@ def test_bad_broker_changes_are_rejected(
 
 
 def test_settings_of_tls_and_sasl_are_kept_for_one_broker(cluster: AdminCluster) -> None:
-    """users.md row 8: tools that set them succeed. Compared with Apache Kafka 4.3.1."""
+    """users.md row 8: tools that set them succeed. Compared with Apache Kafka 4.4.0."""
     relogin = "sasl.kerberos.min.time.before.relogin"
     [entry] = describe(cluster, BROKER, "1", [relogin]).configs
     assert (entry.value, entry.config_source, entry.config_type, entry.read_only) == ("60000", DEFAULT_CONFIG, 5, False)

@@ -125,7 +125,7 @@ UNKNOWN_CONFIG = [{"name": "no.such", "value": "1"}]
     ],
 )
 def test_of_several_faults_kafkas_first_is_the_error(cluster: AdminCluster, fields: dict[str, Any], error: int) -> None:
-    """Compared with Apache Kafka 4.3.1."""
+    """Compared with Apache Kafka 4.4.0."""
     cluster.create("there")
     cluster.create("a.b")
     [topic] = create(cluster, wanted("fresh") | fields).values()

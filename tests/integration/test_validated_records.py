@@ -1,6 +1,6 @@
 """Times in records of clients: validated and corrected, whatever the header claims.
 
-The error codes are those of Apache Kafka 4.3.1, to which each batch was also sent, except where a comment differs.
+The error codes are those of Apache Kafka 4.4.0, to which each batch was also sent, except where a comment differs.
 """
 
 from __future__ import annotations

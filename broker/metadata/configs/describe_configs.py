@@ -117,7 +117,7 @@ def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
 def _layers(name: str, broker: BrokerConfig) -> tuple[Layer, ...]:
     """Return the sources that set a setting's value, strongest first.
 
-    With eligible leader replicas (ELR), as in a new cluster of Kafka 4.3, the cluster itself has a value of
+    With eligible leader replicas (ELR), as in a new cluster of Kafka 4.4, the cluster itself has a value of
     min.insync.replicas from the beginning: that of its first broker.
     """
     layers = broker.layers.get(name, ())
