@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Self
 from rotunda.broker.clock import Clock
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import RotundaError
-from rotunda.broker.log.append_limits import AppendLimits
 from rotunda.broker.log.disk_room import NO_DESCRIPTOR, NO_ROOM
 from rotunda.broker.log.flush_state import NEVER, FlushState
 from rotunda.broker.log.flusher import FlushJob
@@ -40,6 +39,7 @@ from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.log.segments.roll_policy import RollPolicy
 from rotunda.broker.log.segments.rolled_segments import RolledSegments
 from rotunda.broker.log.segments.segment_files import remove_directory
+from rotunda.broker.log.validation.append_limits import AppendLimits
 from rotunda.broker.native import compiled
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000

@@ -13,7 +13,6 @@ published end are whole on disk, and anything beyond it is removed by the next `
 import struct
 from collections.abc import Callable
 
-from rotunda.broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_VALIDATED, Admitted, StageResult, Validated
 from rotunda.broker.log.committed_log import AppendHold, LogWriteFailed
 from rotunda.broker.log.disk_room import NO_ROOM
 from rotunda.broker.log.maintained_log import MaintainedLog
@@ -21,8 +20,16 @@ from rotunda.broker.log.partition_metadata import PartitionName
 from rotunda.broker.log.producers.producer_entry import ProducerEntry
 from rotunda.broker.log.producers.snapshot_schedule import WALK_BYTES_MORE_PER_MARKER, WALK_BYTES_PER_BATCH
 from rotunda.broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
+from rotunda.broker.log.validation.append_limits import (
+    NO_OFFSET,
+    STORAGE_ERROR,
+    TO_BE_VALIDATED,
+    Admitted,
+    StageResult,
+    Validated,
+)
+from rotunda.broker.log.validation.record_walk import is_as_claimed
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_walk import is_as_claimed
 from rotunda.broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
 from rotunda.broker.protocol.records import (
     CODEC_MASK,

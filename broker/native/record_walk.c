@@ -1,6 +1,6 @@
 /* The record walk: validates every record of a batch and finds its smallest and largest timestamp delta.
  *
- * Twin: broker/protocol/record_walk.py, which has the rules. Nothing here trusts the bytes: a read is preceded by a
+ * Twin: broker/log/validation/record_walk.py, which has the rules. Nothing here trusts the bytes: a read is preceded by a
  * comparison with their end, and no position is computed beyond it.
  */
 

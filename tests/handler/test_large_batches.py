@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.log import append_limits
 from rotunda.broker.log.segments import log_segment
+from rotunda.broker.log.validation import append_limits
 from tests.handler.test_exactness_by_line import ALONE, OWNING, Case, Requests, run
 from tests.support.record_batches import record_batch
 from tests.support.sampling import Sampling

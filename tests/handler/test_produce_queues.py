@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
-from rotunda.broker.log.append_limits import AppendLimits
+from rotunda.broker.log.validation.append_limits import AppendLimits
 from rotunda.broker.partitions.produce.produces import MOST_UNDER_WAY
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.log import append_limits
-from rotunda.broker.log.append_limits import AppendLimits
+from rotunda.broker.log.validation import append_limits
+from rotunda.broker.log.validation.append_limits import AppendLimits
 from rotunda.broker.partitions.produce.sliced_validation import MOST_VALIDATED
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rotunda.broker.config.topic_config import LogConfig
-from rotunda.broker.log.append_limits import TO_BE_VALIDATED, written_ahead
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import Checkpointed, PartitionLog, PartitionName, PublishedEnd
 from rotunda.broker.log.producers.producer_entry import ProducerEntry
 from rotunda.broker.log.producers.producer_state import ProducerState
+from rotunda.broker.log.validation.append_limits import TO_BE_VALIDATED, written_ahead
 from rotunda.broker.protocol.record_writer import read_marker
 from rotunda.broker.protocol.records import BatchHeader, batch_headers, patch_base_offset, read_header, unpack_header
 from rotunda.broker.protocol.steps import finished

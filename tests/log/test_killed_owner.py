@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.config.topic_config import LogConfig
-from rotunda.broker.log import append_limits
 from rotunda.broker.log.producers import snapshot_schedule
 from rotunda.broker.log.segments import log_segment
+from rotunda.broker.log.validation import append_limits
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import ModelLog, batch, by_id
 from tests.support.fakes import FakeClock

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from rotunda.broker.config.topic_config import LogConfig
-from rotunda.broker.log import append_limits
-from rotunda.broker.log.append_limits import STORAGE_ERROR, TO_BE_VALIDATED, Admitted
 from rotunda.broker.log.partition_log import AppendHold, Checkpointed, LogWriteFailed, PartitionLog
 from rotunda.broker.log.segments import log_segment
+from rotunda.broker.log.validation import append_limits
+from rotunda.broker.log.validation.append_limits import STORAGE_ERROR, TO_BE_VALIDATED, Admitted
 from rotunda.broker.protocol.records import unpack_header
 from rotunda.broker.protocol.steps import Steps
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, stage, stored

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rotunda.broker.log.append_limits import AppendLimits
+from rotunda.broker.log.validation.append_limits import AppendLimits
 from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, note_rejection, noted_place
 from rotunda.broker.partitions.produce.produce import is_transactional
 from rotunda.broker.protocol.api_keys import ApiKey

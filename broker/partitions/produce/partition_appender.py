@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import Records, records_of
 from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
-from rotunda.broker.log.append_limits import TO_BE_VALIDATED, Validated
 from rotunda.broker.log.partition_log import LogWriteFailed
+from rotunda.broker.log.validation.append_limits import TO_BE_VALIDATED, Validated
 from rotunda.broker.partitions.owned_partition import AppendCallback, OwnedPartition
 from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_rejection, write_note
 from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards

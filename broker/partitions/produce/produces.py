@@ -21,7 +21,7 @@ from rotunda.broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, P
 from rotunda.broker.ipc.request import NOTED, STATE_OFFSET, Request
 from rotunda.broker.ipc.request_facts import RecordsCount, records_of, subject
 from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
-from rotunda.broker.log.append_limits import TO_BE_VALIDATED
+from rotunda.broker.log.validation.append_limits import TO_BE_VALIDATED
 from rotunda.broker.partitions.owned_partition import AppendCallback
 from rotunda.broker.partitions.produce.append_notes import (
     NOT_APPENDED,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rotunda.broker.log.append_limits import TO_BE_VALIDATED, Validated, written_ahead
+from rotunda.broker.log.validation.append_limits import TO_BE_VALIDATED, Validated, written_ahead
 from rotunda.broker.partitions.owned_partition import AppendCallback, OwnedPartition
 from rotunda.broker.partitions.produce.append_notes import note_rejection
 from rotunda.broker.partitions.produce.part_checks import PartChecks

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from rotunda.broker.protocol.record_walk import PENDING, RIGHT, WRONG
+from rotunda.broker.log.validation.record_walk import PENDING, RIGHT, WRONG
 from rotunda.broker.protocol.records import read_header
 from tests.support.feeds import mutations, random_seed
 from tests.support.native import IMPLEMENTATIONS, implementation
@@ -19,7 +19,7 @@ from tests.support.walked_records import damaged_records, lying_records, similar
 @pytest.fixture(params=IMPLEMENTATIONS)
 def walks(request: pytest.FixtureRequest) -> ModuleType:
     """Return the module of the walk, in Python or in C."""
-    return implementation("rotunda.broker.protocol.record_walk", request.param)
+    return implementation("rotunda.broker.log.validation.record_walk", request.param)
 
 
 class NotReadableError(Exception):

@@ -1,7 +1,7 @@
 """The append limits of a topic, from its settings. Pure; the owner checks every batch against them.
 
-Records are validated one by one (`broker.protocol.record_walk`). The header's claims are not trusted: as in Kafka, the
-largest timestamp is computed from the records and stored in the header. A batch that must be decompressed, validated,
+Records are validated one by one (`record_walk`). The header's claims are not trusted: as in Kafka, the largest
+timestamp is computed from the records and stored in the header. A batch that must be decompressed, validated,
 compressed again or copied is validated in steps. Only very large batches need more than one step; they are validated
 between other requests, before they are assigned an offset.
 """
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import ApiError
+from rotunda.broker.log.validation.record_walk import PENDING, RECORDS_AT_ONCE, RIGHT, RecordWalk
 from rotunda.broker.native import compiled
 from rotunda.broker.protocol.compression import PIECE_BYTES, pack, unpacked
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import Buffer
 from rotunda.broker.protocol.record_reader import ReadAllowance, read_varlong, record_times
-from rotunda.broker.protocol.record_walk import PENDING, RECORDS_AT_ONCE, RIGHT, RecordWalk
 from rotunda.broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
