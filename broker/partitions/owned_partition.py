@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from rotunda.broker.ipc.request import Request, RequestRing, RingFrame
     from rotunda.broker.log.partition_log import PartitionLog
-    from rotunda.broker.protocol.messages.produce import ProduceResponseTemplate
+    from rotunda.broker.partitions.produce_response import ProduceResponseTemplate
     from rotunda.broker.protocol.records import RawHeader
     from rotunda.shm.tables.partitions import RowWriter
 

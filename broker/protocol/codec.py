@@ -82,6 +82,11 @@ def decode_and_locate(
     return found
 
 
+def decode_in_place(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
+    """Return the result of `decode`, whose records are (offset in `buffer`, size), and (offset, -1) if null. HOT."""
+    return _in_place_reader(api_key, version)(buffer, offset, end, MOST_ELEMENTS)
+
+
 def decode_body(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
     """Decode the response body in [offset, end) of `buffer`. Raises InvalidReceive."""
     return response_reader(api_key, version)(buffer, offset, end, _NO_LIMIT)
@@ -142,6 +147,11 @@ def _request_reader(api_key: int, version: int) -> Read:
 @cache
 def _locator(api_key: int, version: int) -> Read:
     return locator(f"{_api(api_key)}Request", version)
+
+
+@cache
+def _in_place_reader(api_key: int, version: int) -> Read:
+    return make_reader(_checked(f"{_api(api_key)}Request", version, ""), version, in_place=True)
 
 
 @cache

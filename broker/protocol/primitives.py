@@ -40,12 +40,6 @@ def check_end(offset: int, end: int) -> None:
         raise InvalidReceive(f"request ends {offset - end} bytes before its last field")
 
 
-def check_count(count: int, offset: int, end: int) -> None:
-    """Raise `InvalidReceive` for an element count that is negative or cannot fit at a byte an element."""
-    if count < 0 or count > end - offset:
-        raise InvalidReceive(f"array of {count} elements in {end - offset} bytes")
-
-
 def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
     """Return an unsigned 32-bit integer in 1-5 bytes of 7 bits, low bits first."""
     value = buffer[offset]
@@ -64,41 +58,24 @@ def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
     raise InvalidReceive("unsigned varint longer than 5 bytes")
 
 
-def read_compact_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
-    """Return the element count of a compact array that may not be null."""
-    count = buffer[offset]
-    if 0 < count < 0x80:  # one byte, and too few to do harm whatever the remaining size: saves `check_count`
-        return count - 1, offset + 1
-    count, offset = read_unsigned_varint(buffer, offset)
-    if count == 0:
-        raise InvalidReceive("null where an array must be")
-    check_count(count - 1, offset, end)
-    return count - 1, offset
-
-
-def _read_text(buffer: Buffer, offset: int, length: int, end: int) -> tuple[str, int]:
-    stop = offset + length
-    if length < 0 or stop > end:
-        raise InvalidReceive(f"string of {length} bytes where {end - offset} are left")
-    return str(buffer[offset:stop], "utf-8", "replace"), stop
-
-
 def read_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int]:
     """Return a string that may not be null, with a two-byte length."""
-    (length,) = _unpack_int16(buffer, offset)
-    offset += 2
-    stop = offset + length
-    if length < 0 or stop > end:
-        raise InvalidReceive(f"string of {length} bytes where {end - offset} are left")
-    return str(buffer[offset:stop], "utf-8", "replace"), stop
+    text, offset = read_nullable_string(buffer, offset, end)
+    if text is None:
+        raise InvalidReceive("null where a string must be")
+    return text, offset
 
 
 def read_nullable_string(buffer: Buffer, offset: int, end: int) -> tuple[str | None, int]:
     """Return a string with a two-byte length; -1 is null."""
     (length,) = _unpack_int16(buffer, offset)
+    offset += 2
     if length == -1:
-        return None, offset + 2
-    return _read_text(buffer, offset + 2, length, end)
+        return None, offset
+    stop = offset + length
+    if length < 0 or stop > end:
+        raise InvalidReceive(f"string of {length} bytes where {end - offset} are left")
+    return str(buffer[offset:stop], "utf-8", "replace"), stop
 
 
 def read_compact_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int]:
@@ -111,14 +88,6 @@ def read_compact_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int
     if length == 0 or stop > end:
         raise InvalidReceive(f"string of {length - 1} bytes where {end - offset} are left")
     return str(buffer[offset:stop], "utf-8", "replace"), stop
-
-
-def read_compact_nullable_string(buffer: Buffer, offset: int, end: int) -> tuple[str | None, int]:
-    """Return a string with its length + 1 as a varint; 0 is null."""
-    length, offset = read_unsigned_varint(buffer, offset)
-    if length == 0:
-        return None, offset
-    return _read_text(buffer, offset, length - 1, end)
 
 
 def read_tagged_fields(buffer: Buffer, offset: int, end: int) -> tuple[dict[int, int], int]:

@@ -20,7 +20,7 @@ from rotunda.broker.log.log_manager import LogManager
 from rotunda.broker.log.partition_log import PartitionLog
 from rotunda.broker.native import compiled
 from rotunda.broker.partitions.produce import produce
-from rotunda.broker.protocol.messages.produce import ProduceResponseTemplate
+from rotunda.broker.partitions.produce_response import ProduceResponseTemplate
 from rotunda.broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
 from tests.support.answered_request import answered_request
 from tests.support.record_batches import record_batch

@@ -13,8 +13,9 @@ from rotunda.broker.ipc.request_channel import RESPONSE_TO_KIND, SEND
 from rotunda.broker.ipc.request_facts import subject, tail
 from rotunda.broker.native import compiled
 from rotunda.broker.partitions.owned_partition import OwnedPartition
+from rotunda.broker.partitions.produce_response import single_partition_response
 from rotunda.broker.partitions.request_cache import PREFIX_START, CachedRequest
-from rotunda.broker.protocol.messages.produce import FIRST_FLEXIBLE, Part, single_partition_response
+from rotunda.broker.protocol.messages.produce import FIRST_FLEXIBLE, Part
 from rotunda.broker.protocol.primitives import read_unsigned_varint
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 from rotunda.broker.security.session import ANONYMOUS, pack_session

@@ -8,6 +8,8 @@ function reads such a message.
 
 Runs of fields of fixed size are one call of `struct`, together with the head (length, count, number of tagged fields)
 of the value that follows.
+
+A message with records may be read in place, without a copy: its records are then their position and their size.
 """
 
 from __future__ import annotations
@@ -33,21 +35,19 @@ Read: TypeAlias = Callable[[Buffer, int, int, int], Any]
 """(buffer, offset, end, most elements) -> the message in [offset, end). Raises InvalidReceive."""
 
 
-def make_reader(message: MessageDefinition, version: int, located: Collection[str] = ()) -> Read:
+def make_reader(
+    message: MessageDefinition, version: int, located: Collection[str] = (), *, in_place: bool = False
+) -> Read:
     """Return the function that reads one version of a message.
 
     ``located``: names of untagged fields of fixed size. Then the function returns the message, and (offset, `struct`
-    format) of each of them in order.
+    format) of each of them in order. ``in_place``: records are (offset in the buffer, size), (offset, -1) if null.
     """
-
-    @cache
-    def replacing() -> Read:
-        return _ReaderSource(message, version, located, None).compiled()
-
-    return _ReaderSource(message, version, located, replacing).compiled()
+    source = partial(_ReaderSource, message, version, located, in_place=in_place)
+    return source(cache(lambda: source(None).compiled())).compiled()
 
 
-def _long_string(data: bytes, offset: int, name: str, errors: str = "strict") -> tuple[str, int]:
+def _long_string(data: Buffer, offset: int, name: str, errors: str) -> tuple[str, int]:
     """Return a string whose varint length has several bytes, or is 0 where null is invalid."""
     length, offset = read_unsigned_varint(data, offset)
     if length == 0:
@@ -55,7 +55,7 @@ def _long_string(data: bytes, offset: int, name: str, errors: str = "strict") ->
     if length > LONGEST_STRING_BYTES + 1:
         raise InvalidReceive(f"string {name} of {length - 1} bytes")
     stop = offset + length - 1
-    return data[offset:stop].decode(errors=errors), stop
+    return str(data[offset:stop], "utf-8", errors), stop
 
 
 def _long_bytes(data: bytes, offset: int, name: str) -> tuple[bytes, int]:
@@ -65,6 +65,14 @@ def _long_bytes(data: bytes, offset: int, name: str) -> tuple[bytes, int]:
         raise _null(name)
     stop = offset + length - 1
     return data[offset:stop], stop
+
+
+def _long_records(data: Buffer, offset: int, name: str, start: int) -> tuple[tuple[int, int], int]:
+    """Return the position of records whose varint length has several bytes, with their size."""
+    length, offset = read_unsigned_varint(data, offset)
+    if length == 0:
+        raise _null(name)
+    return (start + offset, length - 1), offset + length - 1
 
 
 def _null(name: str) -> InvalidReceive:
@@ -98,7 +106,7 @@ _GLOBALS: Final[dict[str, Any]] = {
     "check_tag_count": _check_tag_count,
     "ids": _ids,
     "long_bytes": _long_bytes,
-    "long_string": _long_string,
+    "long_records": _long_records,
     "new": object.__new__,
     "null": _null,
     "skip_tagged_fields": skip_tagged_fields,
@@ -120,13 +128,15 @@ class _ReaderSource:
         version: int,
         located: Collection[str],
         replacing: Callable[[], Read] | None,
+        *,
+        in_place: bool,
     ) -> None:
         self.source = Source(dict(_GLOBALS))
         self._name = f"{message.name} {version}"
-        self._decode = ".decode()"
-        if replacing is None:
-            self._decode = ".decode(errors='replace')"
-            self.source.names["long_string"] = partial(_long_string, errors="replace")
+        self._errors = "strict" if replacing is not None else "replace"
+        self._decode = ".decode()" if replacing is not None else ".decode(errors='replace')"
+        self.source.names["long_string"] = partial(_long_string, errors=self._errors)
+        self._in_place = in_place
         self._version = version
         self._located = located
         self._is_flexible = version in message.flexible
@@ -134,10 +144,10 @@ class _ReaderSource:
         self._tagged: list[tuple[str, StructureDefinition]] = []
         source = self.source
         with source.block("def read(buffer, offset, end, most):"):
-            source.add("data = bytes(buffer[offset:end])")
+            source.add("data = memoryview(buffer)[offset:end]" if in_place else "data = bytes(buffer[offset:end])")
             if located:
-                source.add("start, places = offset, []")
-            source.add("offset = 0")
+                source.add("places = []")
+            source.add("start, offset = offset, 0")
             source.add("end = len(data)")
             source.add("left = end if end < most else most")
             with source.block("try:"):
@@ -145,8 +155,7 @@ class _ReaderSource:
                 self._flush()
             if replacing is not None:
                 with source.block("except UnicodeDecodeError:"):
-                    again = "buffer, start, start + end" if located else "data, 0, end"
-                    source.add(f"return {source.refer('replacing', replacing)}()({again}, most)")
+                    source.add(f"return {source.refer('replacing', replacing)}()(buffer, start, start + end, most)")
             with source.block("except MALFORMED as error:"):
                 source.add(f"raise InvalidReceive(f'malformed {self._name}: {{error}}') from error")
             with source.block("if offset > end:"):
@@ -212,41 +221,56 @@ class _ReaderSource:
         if layout is not None:
             self._run.append((layout, target))
             return
-        is_string = field.kind == "string"
-        decoded = self._decode if is_string else ""
         if self._is_flexible and not field.is_inflexible:
-            self._compact(field.name, is_string, target, decoded, is_nullable)
+            self._compact(field, target, is_nullable)
         else:
-            self._legacy(field.name, "h" if is_string else "i", target, decoded, is_nullable)
+            self._legacy(field, target, is_nullable)
 
-    def _compact(self, name: str, is_string: bool, target: str, decoded: str, is_nullable: bool) -> None:
+    def _compact(self, field: Field, target: str, is_nullable: bool) -> None:
         source = self.source
         offset = self._head("B", "length")
         with source.block("if 0 < length < 128:"):
-            source.add(f"stop = offset + length + {offset - 1}")
-            source.add(f"{target} = data[offset + {offset}:stop]{decoded}")
-            source.add("offset = stop")
+            self._value(field, target, offset, f"offset + length + {offset - 1}")
         if is_nullable:
             with source.block("elif not length:"):
-                source.add(f"{target} = None")
+                source.add(f"{target} = {self._null_value(field, offset)}")
                 source.add(f"offset += {offset}")
         with source.block("else:"):
-            read = "long_string" if is_string else "long_bytes"
-            source.add(f"{target}, offset = {read}(data, offset + {offset - 1}, {name!r})")
+            place = f"data, offset + {offset - 1}, {field.name!r}"
+            read = "long_string({})" if field.kind == "string" else "long_bytes({})"
+            if self._is_placed(field):
+                read = "long_records({}, start)"
+            source.add(f"{target}, offset = {read.format(place)}")
 
-    def _legacy(self, name: str, layout: str, target: str, decoded: str, is_nullable: bool) -> None:
+    def _legacy(self, field: Field, target: str, is_nullable: bool) -> None:
         source = self.source
-        offset = self._head(layout, "length")
+        offset = self._head("h" if field.kind == "string" else "i", "length")
         with source.block("if length >= 0:"):
-            source.add(f"stop = offset + length + {offset}")
-            source.add(f"{target} = data[offset + {offset}:stop]{decoded}")
-            source.add("offset = stop")
+            self._value(field, target, offset, f"offset + length + {offset}")
         with source.block("else:"):
             if is_nullable:
-                source.add(f"{target} = None")
+                source.add(f"{target} = {self._null_value(field, offset)}")
                 source.add(f"offset += {offset}")
             else:
-                source.add(f"raise null({name!r})")
+                source.add(f"raise null({field.name!r})")
+
+    def _value(self, field: Field, target: str, offset: int, stop: str) -> None:
+        """Read a value after its length."""
+        source = self.source
+        source.add(f"stop = {stop}")
+        value = f"data[offset + {offset}:stop]"
+        if self._is_placed(field):
+            value = f"(start + offset + {offset}, stop - offset - {offset})"
+        elif field.kind == "string":
+            value = f"str({value}, 'utf-8', {self._errors!r})" if self._in_place else f"{value}{self._decode}"
+        source.add(f"{target} = {value}")
+        source.add("offset = stop")
+
+    def _null_value(self, field: Field, offset: int) -> str:
+        return f"(start + offset + {offset}, -1)" if self._is_placed(field) else "None"
+
+    def _is_placed(self, field: Field) -> bool:
+        return self._in_place and field.kind == "records"
 
     def _array(self, field: Field, target: str, is_nullable: bool) -> None:
         source = self.source

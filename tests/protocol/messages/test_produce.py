@@ -13,7 +13,6 @@ from rotunda.broker.protocol.messages.produce import (
     ProduceRequest,
     encode_produce_response,
     parse_produce,
-    single_partition_response,
 )
 from tests.protocol.kio_entities import (
     entities,
@@ -93,26 +92,6 @@ def test_responses_are_written_as_kio_writes_them(version: int, data: st.DataObj
     entity = data.draw(strategy.filter(lambda e: topics_are_distinct(e.responses, "partition_responses")))
     wire = encode_produce_response(version, 7, in_ms(entity.throttle_time), _ours(entity, version))
     assert wire == framed_with(b"\x00" if version >= 9 else b"", 7, kio_bytes(entity))
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@few
-@given(
-    correlation_id=st.integers(-(2**31), 2**31 - 1),
-    partition=st.integers(0, 2**31 - 1),
-    name=st.text(min_size=1, max_size=249),
-    base_offset=st.integers(-1, 2**63 - 1),
-    error_code=st.integers(-1, 130),
-)
-def test_template_fills_to_what_the_encoder_writes(
-    version: int, correlation_id: int, partition: int, name: str, base_offset: int, error_code: int
-) -> None:
-    topic_id = bytes(range(16))
-    template = single_partition_response(version, name, topic_id, partition)
-    part = PartResponse(name, topic_id, partition, error_code, base_offset, 5, 17)
-    assert template.fill(correlation_id, error_code, base_offset, 5, 17) == encode_produce_response(
-        version, correlation_id, 0, [part]
-    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
