@@ -135,13 +135,13 @@ RIGHT_RECORDS = {
 
 
 @pytest.mark.parametrize("name", WRONG_RECORDS)
-def test_records_that_are_not_what_the_header_says(walks: ModuleType, name: str) -> None:
+def test_records_that_differ_from_the_header_are_rejected(walks: ModuleType, name: str) -> None:
     data, count = WRONG_RECORDS[name]
     assert found(walks, data, count) == expected(data, count) == (WRONG,)
 
 
 @pytest.mark.parametrize("name", RIGHT_RECORDS)
-def test_records_that_kafka_takes(walks: ModuleType, name: str) -> None:
+def test_records_that_kafka_accepts(walks: ModuleType, name: str) -> None:
     data, count = RIGHT_RECORDS[name]
     assert found(walks, data, count) == expected(data, count)
     assert found(walks, data, count)[0] == RIGHT
@@ -185,7 +185,7 @@ def test_similar_records(walks: ModuleType) -> None:
             assert found(walks, *damaged) == expected(*damaged), f"{where}, damaged {number}"
 
 
-def test_what_one_step_shows(walks: ModuleType) -> None:
+def test_one_step_validates_a_short_batch(walks: ModuleType) -> None:
     """Never a false claim: a header is trusted if it is right, and not rejected needlessly for similar records."""
     seed = random_seed()
     numbers = random.Random(seed)
@@ -230,7 +230,7 @@ def test_a_step_is_short_whatever_the_records_are(walks: ModuleType) -> None:
         assert least <= steps <= 200
 
 
-def test_times_at_the_ends_of_what_can_be_said(walks: ModuleType) -> None:
+def test_the_smallest_and_largest_times_are_valid(walks: ModuleType) -> None:
     for delta in (2**63 - 1, -(2**63), 2**69 - 1):
         data = encoded_record(0, delta)
         assert found(walks, data, 1) == expected(data, 1) == (RIGHT, delta, delta)

@@ -18,7 +18,7 @@ from tests.protocol.kio_entities import few
     base_offset=st.integers(-1, 2**63 - 1),
     error_code=st.integers(-1, 130),
 )
-def test_template_fills_to_what_the_encoder_writes(
+def test_a_filled_template_equals_the_encoded_response(
     version: int, correlation_id: int, partition: int, name: str, base_offset: int, error_code: int
 ) -> None:
     topic_id = bytes(range(16))
