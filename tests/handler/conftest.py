@@ -11,12 +11,21 @@ from tests.support.stepped_broker import SteppedBroker
 
 
 @pytest.fixture
-def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
-    """Yield two handlers and a controller run by the test, with a topic of four partitions."""
-    broker = SteppedBroker(tmp_path)
-    broker.create("topic", 4)
-    yield broker
-    broker.close()
+def stepped(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SteppedBroker]:
+    """Yield handlers and a controller run by the test: two handlers, with a topic of four partitions.
+
+    The arguments of the mark `stepped` are other topics, by name with their partitions, and options of the broker.
+    """
+    marker = request.node.get_closest_marker("stepped")
+    topics, options = (marker.args[0], dict(marker.kwargs)) if marker else ({"topic": 4}, {})
+    configs = options.pop("configs", None)
+    running = SteppedBroker(tmp_path, **options)
+    for name, partitions in topics.items():
+        running.create(name, partitions, configs)
+    if marker:
+        running.settle()
+    yield running
+    running.close()
 
 
 @pytest.fixture
@@ -24,17 +33,10 @@ def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SteppedBr
     """Yield two handlers and a controller run by the test, for groups and transactions.
 
     A module's TOPICS are created, by name with their partitions; a test's parameter contains its own settings. With
-    the mark `stepped`, whose arguments are topics and options of a broker, it has no groups.
+    the mark `stepped` it is the broker of that fixture, which has no groups.
     """
-    marker = request.node.get_closest_marker("stepped")
-    if marker is not None:
-        topics, configs = marker.args[0], marker.kwargs.get("configs")
-        running = SteppedBroker(tmp_path, **{key: value for key, value in marker.kwargs.items() if key != "configs"})
-        for name, partitions in topics.items():
-            running.create(name, partitions, configs)
-        running.settle()
-        yield running
-        running.close()
+    if request.node.get_closest_marker("stepped"):
+        yield request.getfixturevalue("stepped")
         return
     topics = getattr(request.module, "TOPICS", {"topic": 4})
     with broker_with_groups(tmp_path, topics, getattr(request, "param", None)) as running:

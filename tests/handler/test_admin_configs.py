@@ -338,10 +338,6 @@ def test_settings_of_tls_and_sasl_that_are_rejected(
     assert cluster.metadata.broker_overrides == {}
 
 
-def test_other_resource_types_cannot_be_altered(cluster: AdminCluster) -> None:
-    assert alter(cluster, 99, "1", ("kafka", SET, "DEBUG"))[0] == 42
-
-
 @pytest.mark.parametrize(
     ("name", "change", "error", "message"),
     [

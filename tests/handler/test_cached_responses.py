@@ -100,8 +100,6 @@ def test_a_response_is_that_to_a_new_connection_of_a_new_client(stepped: Stepped
     client = stepped.client()
     for step in range(200):
         name = chance.choice(names)
-        controller = stepped.controller
-        assert controller is not None
         match chance.randrange(7):
             case 0 if name not in there:
                 there[name] = chance.randint(1, 3)
@@ -111,7 +109,7 @@ def test_a_response_is_that_to_a_new_connection_of_a_new_client(stepped: Stepped
                 stepped.delete(name)
             case 2 if name in there:
                 there[name] += 1
-                controller.create_partitions([AddedPartitions(name, there[name])])
+                stepped.controller.create_partitions([AddedPartitions(name, there[name])])
                 stepped.announce()
             case 3 | 4 if name in there:
                 stepped.client().produce([(name, 0, record_batch([b"a"]))])

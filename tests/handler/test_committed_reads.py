@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from rotunda.broker.protocol.records import unpack_header
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
-from tests.support.wire_messages import FETCH, Reader, read_batches, string
+from tests.support.wire_messages import FETCH, Reader, fetch_body_of, read_batches
 
 VERSION = 11
 TRANSACTIONAL = 0x10
@@ -35,9 +34,8 @@ def fetch(
     client: Client, partition: int, offset: int, target: int | None = None, *, level: int = 1, max_wait_ms: int = 0,
     min_bytes: int = 1,
 ) -> Sent:  # fmt: skip
-    size = 1 << 20
-    body = struct.pack(">iiiibiii", -1, max_wait_ms, min_bytes, size, level, 0, -1, 1) + string("topic")
-    body += struct.pack(">iiiqqi", 1, partition, -1, offset, -1, size) + struct.pack(">i", 0) + string("")
+    places = [("topic", partition, offset)]
+    body = fetch_body_of(places, max_wait_ms=max_wait_ms, min_bytes=min_bytes, isolation=level)
     return client.send(FETCH, VERSION, body, target)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -21,12 +20,13 @@ from tests.support.interruptions import interrupted_at_line
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, SteppedBroker, produced
 from tests.support.transactional import (
-    TransactionalProducer,
     answer_of,
     committed_offset,
     offset_errors,
     open_coordinator_topics,
     send,
+    settled,
+    started,
 )
 from tests.support.wire_messages import FETCH, fetch_body, read_fetch
 
@@ -89,10 +89,10 @@ def die_when_the_files_have_gone(broker: SteppedBroker, name: str) -> None:
     broker.kill(OWNER)
 
 
+@pytest.mark.stepped({}, settings={"max.partitions": "1"})
 @pytest.mark.parametrize("how", ["announced", "used again", "half deleted"])
-def test_a_fetch_during_deletion_never_gets_offset_out_of_range(tmp_path: Path, how: str) -> None:
+def test_a_fetch_during_deletion_never_gets_offset_out_of_range(broker: SteppedBroker, how: str) -> None:
     """Its consumer would reset its offset. The log is deleted before each line of the fetch in turn."""
-    broker = SteppedBroker(tmp_path, settings={"max.partitions": "1"})
     doomed, heir = named_for(OWNER, 0, "doomed"), named_for(OWNER, 0, "heir")
     errors: Counter[int] = Counter()
 
@@ -126,79 +126,70 @@ def test_a_fetch_during_deletion_never_gets_offset_out_of_range(tmp_path: Path, 
         broker.forget_clients()
         return done
 
-    try:
-        line = 1
-        while is_interrupted(line):
-            line += 1
-        assert errors.keys() <= {0, UNKNOWN_TOPIC, NOT_LEADER}
-        assert errors[NOT_LEADER] > 5
-    finally:
-        broker.close()
+    line = 1
+    while is_interrupted(line):
+        line += 1
+    assert errors.keys() <= {0, UNKNOWN_TOPIC, NOT_LEADER}
+    assert errors[NOT_LEADER] > 5
 
 
+@pytest.mark.stepped({}, settings={"max.partitions": "1"})
 @pytest.mark.parametrize("slow", [OWNER, OTHER])
 @pytest.mark.parametrize("dead", [False, True])
-def test_a_row_is_not_used_again_before_every_handler_has_noticed(tmp_path: Path, slow: int, dead: bool) -> None:
+def test_a_row_is_not_used_again_before_every_handler_has_noticed(broker: SteppedBroker, slow: int, dead: bool) -> None:
     """A handler may be blocked or dead for any time: each of them may write to the row."""
-    broker = SteppedBroker(tmp_path, settings={"max.partitions": "1"})
     gone, fresh = named_for(OWNER, 0, "gone"), named_for(OTHER, 0, "fresh")
-    try:
-        broker.create(gone)
-        if dead:
-            broker.kill(slow)
-        broker.delete(gone)
-        for _ in range(4):
-            for index in {OWNER, OTHER, CONTROLLER} - {slow}:
-                broker.clock.advance_ms(60_000)
-                broker.run_once(index)
-            assert error_of_new(broker, fresh, 1) == INVALID_PARTITIONS
-        if dead:
-            broker.boot(slow)
-        let_rows_be_used_again(broker)
-        broker.create(fresh)
-        sent = broker.client().produce([(fresh, 0, record_batch([b"kept"]))])
-        broker.settle()
-        assert produced(sent) == [(0, 0)]
-        assert broker.values(fresh, 0) == [b"kept"]
-    finally:
-        broker.close()
+    broker.create(gone)
+    if dead:
+        broker.kill(slow)
+    broker.delete(gone)
+    for _ in range(4):
+        for index in {OWNER, OTHER, CONTROLLER} - {slow}:
+            broker.clock.advance_ms(60_000)
+            broker.run_once(index)
+        assert error_of_new(broker, fresh, 1) == INVALID_PARTITIONS
+    if dead:
+        broker.boot(slow)
+    let_rows_be_used_again(broker)
+    broker.create(fresh)
+    sent = broker.client().produce([(fresh, 0, record_batch([b"kept"]))])
+    broker.settle()
+    assert produced(sent) == [(0, 0)]
+    assert broker.values(fresh, 0) == [b"kept"]
 
 
-def test_a_row_is_not_used_again_while_a_message_about_it_may_be_on_its_way(tmp_path: Path) -> None:
+@pytest.mark.stepped({}, settings={"max.partitions": "2"})
+def test_a_row_is_not_used_again_while_a_message_about_it_may_be_on_its_way(broker: SteppedBroker) -> None:
     """A handler without the deletion forwards records by the row; its owner reads them much later."""
-    broker = SteppedBroker(tmp_path, settings={"max.partitions": "2"})
     gone, fresh = named_for(OWNER, 0, "gone"), named_for(OWNER, 0, "fresh")
-    try:
-        broker.create(gone, 2)
-        first = next(index for index in range(2) if broker.partition(gone, index).owner == OTHER)
-        other = next(index for index in range(2) if broker.partition(gone, index).owner == OWNER)
-        broker.delete(gone)
-        broker.run_once(OWNER)
-        forwarded = broker.client().produce(
-            [(gone, first, record_batch([b"stale"])), (gone, other, record_batch([b"stale"]))]
-        )
-        handler = broker.handler(OTHER)
-        # It reads the request before the metadata changes.
-        with mock.patch.object(handler, "_refresh_metadata", return_value=False):
-            broker.run_once(OTHER)
-        for _ in range(4):
-            broker.clock.advance_ms(200)
-            broker.run_once(OTHER)
-            broker.run_once(CONTROLLER)
-            # The owner has applied the deletion, but has had no turn since.
-            assert error_of_new(broker, fresh, 2) == INVALID_PARTITIONS
-        let_rows_be_used_again(broker)
-        broker.create(fresh, 2)
-        broker.settle()
-        assert [broker.values(fresh, index) for index in range(2)] == [[], []]
-        assert any(code for code, _ in produced(forwarded))
-    finally:
-        broker.close()
+    broker.create(gone, 2)
+    first = next(index for index in range(2) if broker.partition(gone, index).owner == OTHER)
+    other = next(index for index in range(2) if broker.partition(gone, index).owner == OWNER)
+    broker.delete(gone)
+    broker.run_once(OWNER)
+    forwarded = broker.client().produce(
+        [(gone, first, record_batch([b"stale"])), (gone, other, record_batch([b"stale"]))]
+    )
+    handler = broker.handler(OTHER)
+    # It reads the request before the metadata changes.
+    with mock.patch.object(handler, "_refresh_metadata", return_value=False):
+        broker.run_once(OTHER)
+    for _ in range(4):
+        broker.clock.advance_ms(200)
+        broker.run_once(OTHER)
+        broker.run_once(CONTROLLER)
+        # The owner has applied the deletion, but has had no turn since.
+        assert error_of_new(broker, fresh, 2) == INVALID_PARTITIONS
+    let_rows_be_used_again(broker)
+    broker.create(fresh, 2)
+    broker.settle()
+    assert [broker.values(fresh, index) for index in range(2)] == [[], []]
+    assert any(code for code, _ in produced(forwarded))
 
 
-def test_a_row_that_a_predecessor_has_closed_is_let_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.stepped({}, settings={"max.partitions": "4"})
+def test_a_row_that_a_predecessor_has_closed_is_let_be(broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its row is not reused before the replacement has processed the deletion."""
-    broker = SteppedBroker(tmp_path, settings={"max.partitions": "4"})
     delete = LogManager.delete
     gone, fresh = named_for(OWNER, 0, "gone"), named_for(OTHER, 0, "fresh")
     was_here: list[PartitionName] = []
@@ -208,26 +199,23 @@ def test_a_row_that_a_predecessor_has_closed_is_let_be(tmp_path: Path, monkeypat
         was_here.append(name)
         delete(manager, name)
 
-    try:
-        broker.create(gone, 4)
-        rows = {broker.partition(gone, p).row for p in broker.owned_by(gone, OWNER)}
-        broker.delete(gone)
-        broker.settle()
-        broker.kill(OWNER)
-        monkeypatch.setattr(LogManager, "delete", delete_late)
-        broker.boot(OWNER)
-        assert len(was_here) == len(rows) == 2
-        let_rows_be_used_again(broker)
-        broker.create(fresh, 4)
-        kept = broker.owned_by(fresh, OTHER)
-        broker.client().produce([(fresh, p, record_batch([b"kept"])) for p in kept])
-        broker.settle()
-        assert [broker.values(fresh, p) for p in kept] == [[b"kept"]] * len(kept)
-        more = broker.client().produce([(fresh, p, record_batch([b"more"])) for p in kept])
-        broker.settle()
-        assert produced(more) == [(0, 1)] * len(kept)
-    finally:
-        broker.close()
+    broker.create(gone, 4)
+    rows = {broker.partition(gone, p).row for p in broker.owned_by(gone, OWNER)}
+    broker.delete(gone)
+    broker.settle()
+    broker.kill(OWNER)
+    monkeypatch.setattr(LogManager, "delete", delete_late)
+    broker.boot(OWNER)
+    assert len(was_here) == len(rows) == 2
+    let_rows_be_used_again(broker)
+    broker.create(fresh, 4)
+    kept = broker.owned_by(fresh, OTHER)
+    broker.client().produce([(fresh, p, record_batch([b"kept"])) for p in kept])
+    broker.settle()
+    assert [broker.values(fresh, p) for p in kept] == [[b"kept"]] * len(kept)
+    more = broker.client().produce([(fresh, p, record_batch([b"more"])) for p in kept])
+    broker.settle()
+    assert produced(more) == [(0, 1)] * len(kept)
 
 
 # ---- offsets of groups -----------------------------------------------------------------------------------------------
@@ -239,21 +227,14 @@ def test_an_offset_of_an_open_transaction_is_not_inherited_by_a_later_topic(
 ) -> None:
     """With or without a notice of the deletion before the topic exists again; also after a death."""
     open_coordinator_topics(stepped)
-    producer = TransactionalProducer(stepped, "id", newest=True)
-    sent = producer.init()
-    stepped.settle()
-    assert producer.take(sent) == 0
-    committed = producer.commit_offset("group", "topic", 777)
-    stepped.settle()
-    assert offset_errors(committed) == [0]
+    producer = started(stepped)
+    assert offset_errors(settled(stepped, producer.commit_offset("group", "topic", 777))) == [0]
     stepped.delete("topic")
     if not at_once:
         stepped.settle()
     announce_new(stepped, "topic", 4)
     stepped.settle()
-    ended = producer.end(commit=True)
-    stepped.settle()
-    assert producer.take(ended) == 0
+    assert producer.take(settled(stepped, producer.end(commit=True))) == 0
     assert committed_offset(stepped, "group", "topic") == -1
     for handler in (OWNER, OTHER):
         stepped.replace(handler)

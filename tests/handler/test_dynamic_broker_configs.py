@@ -6,16 +6,11 @@ import pytest
 
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log.log_manager import EXPIRE_INTERVAL_NS
-from rotunda.broker.metadata.configs.alter_configs import BROKER, Alteration, ConfigChange, Operation
+from rotunda.broker.metadata.configs.alter_configs import BROKER
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
-from tests.support.transactional import (
-    TransactionalProducer,
-    answer_of,
-    produce_errors,
-    send,
-)
+from tests.support.transactional import answer_of, produce_errors, send, settled, started
 
 DESCRIBE_PRODUCERS = 61
 CONTROLLER = 2
@@ -23,26 +18,16 @@ CONTROLLER = 2
 
 def alter(broker: SteppedBroker, name: str, value: str | None) -> None:
     """Set the cluster-wide default, or delete it with None."""
-    controller = broker.controller
-    assert controller is not None
-    operation = Operation.DELETE if value is None else Operation.SET
-    change = ConfigChange(name, operation, value)
-    controller.alter_configs(BROKER, "", Alteration((change,)), validate_only=False)
-    broker.announce()
+    broker.set_config(BROKER, "", name, value)
     broker.settle()
 
 
 def test_verification_is_switched_off_and_on(broker: SteppedBroker) -> None:
     """KIP-890: records of an older producer for a partition that was not added are rejected only with verification."""
-    producer = TransactionalProducer(broker, "id", newest=False)
-    sent = producer.init()
-    broker.settle()
-    assert producer.take(sent) == 0
+    producer = started(broker, newest=False)
 
     def errors(partition: int) -> list[int]:
-        sent = producer.produce([("topic", partition, b"a")])
-        broker.settle()
-        return produce_errors(sent)
+        return produce_errors(settled(broker, producer.produce([("topic", partition, b"a")])))
 
     assert errors(0) != [0]
     alter(broker, "transaction.partition.verification.enable", "false")
@@ -56,9 +41,8 @@ def test_idle_producers_are_forgotten_after_another_time(broker: SteppedBroker) 
 
     def remembered(topic: str) -> int:
         values = {"topics": [{"name": topic, "partition_indexes": [0]}]}
-        sent = send(broker.client(), DESCRIBE_PRODUCERS, 0, values)
-        broker.settle()
-        return len(answer_of(sent).topics[0].partitions[0].active_producers)
+        answer = answer_of(settled(broker, send(broker.client(), DESCRIBE_PRODUCERS, 0, values)))
+        return len(answer.topics[0].partitions[0].active_producers)
 
     def write(topic: str) -> None:
         now_ms = broker.clock.wall_ms()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rotunda.broker.faults.faulty_session import FaultySession
@@ -57,22 +55,19 @@ def test_records_for_a_deleted_topic_are_not_appended_by_the_cached_request(step
     assert outcome(late) == (3, -1)
 
 
-def test_a_request_larger_than_the_arena_is_as_exact_as_any(tmp_path: Path) -> None:
-    broker = SteppedBroker(tmp_path, handlers=1)
-    try:
-        broker.create("topic", 1, {"max.message.bytes": str(64 << 20), "segment.bytes": str(256 << 20)})
-        value = b"x" * (ARENA_BYTES + 1)
-        sent = broker.client().produce([("topic", 0, record_batch([value]))])
-        line = 1
-        while broker.turn_until_line(0, line):
-            broker.replace(0)
-            line += 40
-        broker.settle()
-        assert outcome(sent) == (0, 0)
-        assert broker.values("topic", 0) == [value]
-        assert broker.released(0, 0)
-    finally:
-        broker.close()
+@pytest.mark.stepped({}, handlers=1)
+def test_a_request_larger_than_the_arena_is_as_exact_as_any(broker: SteppedBroker) -> None:
+    broker.create("topic", 1, {"max.message.bytes": str(64 << 20), "segment.bytes": str(256 << 20)})
+    value = b"x" * (ARENA_BYTES + 1)
+    sent = broker.client().produce([("topic", 0, record_batch([value]))])
+    line = 1
+    while broker.turn_until_line(0, line):
+        broker.replace(0)
+        line += 40
+    broker.settle()
+    assert outcome(sent) == (0, 0)
+    assert broker.values("topic", 0) == [value]
+    assert broker.released(0, 0)
 
 
 def test_a_request_with_an_injected_fault_is_not_cached(stepped: SteppedBroker) -> None:

@@ -24,7 +24,7 @@ from rotunda.broker.partitions.produce_response import ProduceResponseTemplate
 from rotunda.broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
 from tests.support.answered_request import answered_request
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Client, SteppedBroker, produced
+from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 
 STORAGE_ERROR = 56
 
@@ -50,9 +50,15 @@ def numbered(stepped: SteppedBroker, partition: int, count: int = 3) -> list[Cli
     return clients
 
 
-def leave_responses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make compiled code leave the response to every Produce to its twin: its bytes are too few for a base offset."""
+def fast_produces(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Client], list[Sent]]:
+    """Send a Produce of one partition on each of three connections, whose responses compiled code leaves to its twin.
+
+    Their bytes are too few for a base offset.
+    """
     monkeypatch.setattr(ProduceResponseTemplate, "offset_at", 0)
+    partition = stepped.owned_by("topic", 0)[0]
+    clients = numbered(stepped, partition)
+    return clients, [client.produce([("topic", partition, record_batch([b"a"]))]) for client in clients]
 
 
 def test_a_response_that_cannot_be_made_closes_its_connection_and_the_others_are_given(
@@ -78,10 +84,7 @@ def test_a_response_that_cannot_be_made_closes_its_connection_and_the_others_are
 def test_a_response_of_the_fast_way_that_cannot_be_made_costs_no_other(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leave_responses(monkeypatch)
-    partition = stepped.owned_by("topic", 0)[0]
-    clients = numbered(stepped, partition)
-    sent = [client.produce([("topic", partition, record_batch([b"a"]))]) for client in clients]
+    clients, sent = fast_produces(stepped, monkeypatch)
     try_put = ResponseWriter.try_put
 
     def faulty(writer: ResponseWriter, request: Request, *rest: object) -> int:
@@ -101,10 +104,7 @@ def test_a_request_that_cannot_be_read_again_costs_no_other(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its connection is closed: later responses of it would wait for one that never comes."""
-    leave_responses(monkeypatch)
-    partition = stepped.owned_by("topic", 0)[0]
-    clients = numbered(stepped, partition)
-    sent = [client.produce([("topic", partition, record_batch([b"a"]))]) for client in clients]
+    clients, sent = fast_produces(stepped, monkeypatch)
     read_again = RequestDecoder.read_again
 
     def faulty(*args: Any) -> Request:
@@ -117,6 +117,7 @@ def test_a_request_that_cannot_be_read_again_costs_no_other(
         patch.setattr(RequestDecoder, "read_again", faulty)
         stepped.run_once(0)
     stepped.drain()
+    partition = stepped.owned_by("topic", 0)[0]
     later = [client.produce([("topic", partition, record_batch([b"b"]))]) for client in clients]
     stepped.settle()
     assert [each.answer.kind == CLOSE_CONNECTION for each in sent] == [True, False, False]

@@ -19,7 +19,7 @@ from rotunda.shm.tables.moved_rows import CAPACITY
 from rotunda.shm.tables.partitions import PartitionTable
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
-from tests.support.wire_messages import FETCH, Fetched, fetch_body, read_batches, read_fetch, string
+from tests.support.wire_messages import FETCH, Fetched, fetch_body, fetch_body_of, read_batches, read_fetch
 
 VERSION = 11
 OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, UNKNOWN_EPOCH = 1, 3, 6, 75
@@ -31,10 +31,8 @@ def fetch(client: Client, partition: int, offset: int = 0, target: int | None = 
 
 def fetch_many(client: Client, places: Sequence[tuple[int, int]], max_bytes: int, size: int = 1 << 20) -> Sent:
     """Fetch from (partition, offset) of the topic, without waiting."""
-    body = struct.pack(">iiiibiii", -1, 0, 1, max_bytes, 0, 0, -1, 1) + string("topic")
-    body += struct.pack(">i", len(places))
-    body += b"".join(struct.pack(">iiqqi", partition, -1, offset, -1, size) for partition, offset in places)
-    return client.send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""))
+    body = fetch_body_of([("topic", *place) for place in places], max_bytes=max_bytes, size=size)
+    return client.send(FETCH, VERSION, body)
 
 
 def found(sent: Sent) -> Fetched:
@@ -249,9 +247,7 @@ def test_a_fetch_survives_the_deletion_of_its_topic(stepped: SteppedBroker, hand
     stepped.run_once(handler)
     stepped.delete("topic")
     if again:
-        controller = stepped.controller
-        assert controller is not None
-        controller.auto_create(["topic"])
+        stepped.controller.auto_create(["topic"])
         stepped.announce_metadata()
     for _ in range(3):
         stepped.run_once(1 - handler)
@@ -309,15 +305,12 @@ def test_a_topic_deleted_between_search_and_read_is_an_error_of_its_partitions(
         for topic, index in (("topic", partition), ("stays", 0)):
             stepped.client().produce([(topic, index, record_batch([b"record"]))])
 
-    both = [(string("topic"), partition), (string("stays"), 0)]
-    body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, len(both))
-    for name, index in both:
-        body += name + struct.pack(">iiiqqi", 1, index, -1, 0, -1, 1 << 20)
+    body = fetch_body_of([("topic", partition, 0), ("stays", 0, 0)], max_wait_ms=1000)
     if not parked:
         fill_both()
         stepped.settle()
     monkeypatch.setattr(Fetches, "_read_records", deleted_first)
-    sent = stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 1)
+    sent = stepped.client().send(FETCH, VERSION, body, 1)
     if parked:
         stepped.run_once(1)
         assert not sent.answers
@@ -382,9 +375,8 @@ def test_a_poll_of_many_idle_partitions_reads_each_once(
     client, work = stepped.client(), Work(monkeypatch)
 
     def poll() -> Sent:
-        body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, 1) + string("wide") + struct.pack(">i", 40)
-        body += b"".join(struct.pack(">iiqqi", index, -1, 0, -1, 1 << 20) for index in range(40))
-        return client.send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), handler)
+        body = fetch_body_of([("wide", index, 0) for index in range(40)], max_wait_ms=1000)
+        return client.send(FETCH, VERSION, body, handler)
 
     first = poll()
     stepped.run_once(handler)
@@ -418,10 +410,8 @@ def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
     places = [first_own, *(index for index in range(40) if index != first_own)]
 
     def poll(min_bytes: int = 1) -> Sent:
-        body = struct.pack(">iiiibiii", -1, 60_000, min_bytes, 1 << 20, 0, 0, -1, 1) + string("wide")
-        body += struct.pack(">i", 40)
-        body += b"".join(struct.pack(">iiqqi", index, -1, 0, -1, 1 << 20) for index in places)
-        return stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 0)
+        body = fetch_body_of([("wide", index, 0) for index in places], max_wait_ms=60_000, min_bytes=min_bytes)
+        return stepped.client().send(FETCH, VERSION, body, 0)
 
     watcher = poll(1 << 20)
     stepped.settle(20)
@@ -467,9 +457,7 @@ def test_a_fetch_of_more_partitions_than_there_can_be_closes_its_connection(
 
 
 def test_a_partition_that_is_named_twice_has_two_responses(stepped: SteppedBroker) -> None:
-    body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, 1) + string("topic") + struct.pack(">i", 2)
-    body += 2 * struct.pack(">iiqqi", 0, -1, 0, -1, 1 << 20)
-    sent = stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""))
+    sent = stepped.client().send(FETCH, VERSION, fetch_body_of([("topic", 0, 0)] * 2, max_wait_ms=1000))
     stepped.settle(5)
     fill(stepped, 0, [b"new"])
     parts = read_fetch(sent.answer.payload[8:])

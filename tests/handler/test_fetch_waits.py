@@ -6,14 +6,13 @@ batches, and counts as Kafka does.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 import pytest
 
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced
-from tests.support.wire_messages import FETCH, read_batches, read_fetch, string
+from tests.support.wire_messages import FETCH, fetch_body_of, read_batches, read_fetch
 
 VERSION = 11
 ROOMY = 1 << 20
@@ -41,10 +40,15 @@ def fetch(
     topic: str = "topic",
 ) -> Sent:
     """Fetch from (partition, offset), with a wait of half a second, and run the handler once."""
-    body = struct.pack(">iiiibiii", -1, 500, min_bytes, max_bytes, isolation, 0, -1, 1) + string(topic)
-    body += struct.pack(">i", len(places))
-    body += b"".join(struct.pack(">iiqqi", partition, -1, offset, -1, size) for partition, offset in places)
-    sent = broker.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""))
+    body = fetch_body_of(
+        [(topic, *place) for place in places],
+        max_wait_ms=500,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        size=size,
+        isolation=isolation,
+    )
+    sent = broker.client().send(FETCH, VERSION, body)
     broker.run_once(sent.target)
     broker.drain()
     return sent

@@ -6,22 +6,12 @@ import os
 
 import pytest
 
-from rotunda.broker.metadata.configs.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
+from rotunda.broker.metadata.configs.alter_configs import BROKER, TOPIC
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 
 #: The setting of one topic, and the default of all.
 OF_A_TOPIC, OF_ALL = (TOPIC, "topic", "flush.messages"), (BROKER, "", "log.flush.interval.messages")
-
-
-def set_flush_messages(stepped: SteppedBroker, where: tuple[int, str, str], value: str | None) -> None:
-    resource_type, resource, name = where
-    operation = Operation.DELETE if value is None else Operation.SET
-    controller = stepped.controller
-    assert controller is not None
-    change = ConfigChange(name, operation, value)
-    controller.alter_configs(resource_type, resource, Alteration((change,)), validate_only=False)
-    stepped.announce_metadata()
 
 
 @pytest.mark.parametrize("where", [OF_A_TOPIC, OF_ALL], ids=lambda where: str(where[2]))
@@ -47,9 +37,9 @@ def test_flush_messages_is_obeyed_as_soon_as_it_is_set(
         return len(synced)
 
     assert syncs_of_a_produce() == 0
-    set_flush_messages(stepped, where, "1")
+    stepped.set_config(*where, "1")
     assert syncs_of_a_produce() == 1
-    set_flush_messages(stepped, where, "2")
+    stepped.set_config(*where, "2")
     assert [syncs_of_a_produce(), syncs_of_a_produce()] == [0, 1]
-    set_flush_messages(stepped, where, None)
+    stepped.set_config(*where, None)
     assert syncs_of_a_produce() == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from tests.support.groups.requests import (
 )
 from tests.support.sampling import Sampling
 from tests.support.stepped_broker import SteppedBroker
-from tests.support.transactional import ADD_OFFSETS, TransactionalProducer, answer_of
+from tests.support.transactional import ADD_OFFSETS, TransactionalProducer, answer_of, settled, started
 
 PLACES = [("topic", index) for index in range(4)]
 EXPIRE_SOON = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
@@ -118,16 +117,15 @@ def test_e23_a_request_to_the_wrong_handler_is_not_coordinator(broker: SteppedBr
     assert int(answer_of(sent).error_code) == 16
 
 
-def test_a_group_before_there_is_a_topic_for_it(tmp_path: Path) -> None:
+@pytest.mark.stepped({})
+def test_a_group_before_there_is_a_topic_for_it(broker: SteppedBroker) -> None:
     """COORDINATOR_NOT_AVAILABLE, and the topic is created; the client's retry finds it."""
-    broker = SteppedBroker(tmp_path)
     member = Member(broker, "group")
     sent = member.join_request()
     broker.settle()
     assert member.take(sent) == 15
     broker.settle()
     member.join()
-    broker.close()
 
 
 def test_waiting_members_outlive_their_coordinators_handler(broker: SteppedBroker) -> None:
@@ -391,11 +389,7 @@ def txn_commit(
 
 @pytest.fixture
 def producer(broker: SteppedBroker) -> TransactionalProducer:
-    made = TransactionalProducer(broker, "id", newest=False)
-    sent = made.init()
-    broker.settle()
-    assert made.take(sent) == 0
-    return made
+    return started(broker, newest=False)
 
 
 def add_offsets(broker: SteppedBroker, producer: TransactionalProducer, group: str) -> int:
@@ -409,9 +403,7 @@ def add_offsets(broker: SteppedBroker, producer: TransactionalProducer, group: s
 
 
 def end(broker: SteppedBroker, producer: TransactionalProducer, *, commit: bool) -> None:
-    sent = producer.end(commit=commit)
-    broker.settle()
-    assert producer.take(sent) == 0
+    assert producer.take(settled(broker, producer.end(commit=commit))) == 0
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["", "with new handlers"])
@@ -511,9 +503,7 @@ def test_a_fenced_producer_commits_nothing(broker: SteppedBroker, producer: Tran
     add_offsets(broker, producer, "group")
     assert txn_commit(broker, producer, "group", 5) == [0]
     zombie_epoch = producer.epoch
-    sent = producer.init()
-    broker.settle()
-    assert producer.take(sent) == 0
+    assert producer.take(settled(broker, producer.init())) == 0
     assert producer.epoch > zombie_epoch
     producer.epoch = zombie_epoch
     [code] = txn_commit(broker, producer, "group", 6)

@@ -107,16 +107,6 @@ def test_e01_idle_time_is_the_time_asleep_on_the_bell(
     assert idle_fraction(monkeypatch, pages, stop, 0, times_ms) == fraction
 
 
-def test_e01_the_mean_over_all_handlers_is_a_fraction(monkeypatch: pytest.MonkeyPatch, pages: MetricsSegment) -> None:
-    """One handler sleeps, one is busy: together they are half idle, as in Kafka's RequestHandlerAvgIdlePercent."""
-    fractions = []
-    for index, times_ms in enumerate(((0, 300), (10, 0))):
-        flag = StopFlag()
-        fractions.append(idle_fraction(monkeypatch, pages, flag, index, times_ms))
-        flag.close()
-    assert sum(fractions) / HANDLERS == 0.5
-
-
 def test_e01_the_page_is_written_now_and_then_and_continues_a_predecessors_counts(pages: MetricsSegment) -> None:
     page = pages.page(HANDLER, 0)
     for expected in (300, 600):

@@ -7,8 +7,8 @@ import pytest
 
 from rotunda.broker.partitions.lag_age import MOST_LOOKUPS, LagAges
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
-from tests.support.stepped_broker import Sent, SteppedBroker
-from tests.support.transactional import TransactionalProducer, open_coordinator_topics
+from tests.support.stepped_broker import SteppedBroker
+from tests.support.transactional import open_coordinator_topics, settled, started
 
 NOW_MS = TIMESTAMP_MS + 10_000
 TOPIC = "topic"
@@ -80,16 +80,10 @@ def test_row_17_the_end_of_a_transaction_is_nothing_unread(tmp_path: Path) -> No
     broker = SteppedBroker(tmp_path, handlers=1)
     broker.create(TOPIC, 1)
     open_coordinator_topics(broker)
-    producer = TransactionalProducer(broker, "id", newest=True)
-
-    def settled(sent: Sent) -> Sent:
-        broker.settle()
-        return sent
-
-    assert producer.take(settled(producer.init())) == 0
+    producer = started(broker)
     for _ in range(2):
-        settled(producer.produce([(TOPIC, 0, b"a")]))
-        assert producer.take(settled(producer.end(commit=True))) == 0
+        settled(broker, producer.produce([(TOPIC, 0, b"a")]))
+        assert producer.take(settled(broker, producer.end(commit=True))) == 0
     times = times_of(broker)
     assert broker.end(TOPIC, 0) == 4
     assert ages(broker, times, [0, 1, 2, 3]) == [10.0, 10.0, 10.0, 0.0]

@@ -33,7 +33,7 @@ from tests.support.groups.requests import GROUP_PARTITIONS, Member, call, commit
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.stepped_share_consumer import SteppedShareConsumer, initialize, response_to
-from tests.support.transactional import TransactionalProducer, answer_of, committed_offset, offset_errors, send
+from tests.support.transactional import answer_of, committed_offset, offset_errors, send, settled, started
 
 GROUP, ID, PLACE = "group", "id", ("topic", 0)
 LOADING = 14
@@ -177,13 +177,8 @@ def test_a_partition_that_is_deleted_while_it_is_loaded_is_forgotten(broker: Ste
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("turns", [0, 5, 10, 20])
 def test_a_marker_written_while_a_group_is_loaded_counts(broker: SteppedBroker, turns: int, commit: bool) -> None:
-    producer = TransactionalProducer(broker, ID, newest=True)
-    sent = producer.init()
-    broker.settle()
-    assert producer.take(sent) == 0
-    offset = producer.commit_offset(GROUP, "topic", 33)
-    broker.settle()
-    assert offset_errors(offset) == [0]
+    producer = started(broker, ID)
+    assert offset_errors(settled(broker, producer.commit_offset(GROUP, "topic", 33))) == [0]
     owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
     broker.replace(owner)
     for _ in range(turns):
@@ -196,10 +191,7 @@ def test_a_marker_written_while_a_group_is_loaded_counts(broker: SteppedBroker, 
 
 
 def test_transactional_ids_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, replays: list[int]) -> None:
-    producer = TransactionalProducer(broker, ID, newest=True)
-    sent = producer.init()
-    broker.settle()
-    assert producer.take(sent) == 0
+    producer = started(broker, ID)
     now_ms = broker.clock.wall_ms()
     owner = filled(broker, TRANSACTION_TOPIC, ID, list(transactional_ids(RECORDS, now_ms)))
     broker.replace(owner)
@@ -210,9 +202,7 @@ def test_transactional_ids_are_loaded_in_slices_and_asked_for_again(broker: Step
     values = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1, "transactional_id_pattern": None}
     assert call(broker, broker.client(), ApiKey.LIST_TRANSACTIONS, 2, values).error_code == LOADING
     assert 0 < turned_until_loaded(broker, owner, replays) <= 2 * replay.RECORDS_AT_ONCE
-    later = producer.init()
-    broker.settle()
-    assert producer.take(later) == 0
+    assert producer.take(settled(broker, producer.init())) == 0
     assert producer.epoch == 1
     listed = call(broker, broker.client(), ApiKey.LIST_TRANSACTIONS, 2, values)
     assert len(listed.transaction_states) == RECORDS + 1

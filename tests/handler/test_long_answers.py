@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -20,15 +18,9 @@ from tests.support.groups.requests import call
 from tests.support.stepped_broker import Sent, SteppedBroker
 
 POLICY_VIOLATION = 44
+#: The limit of a response is 64 KiB.
+short = pytest.mark.stepped({}, settings={"response.max.bytes": "65536"})
 GROUPS = [f"group-{number}" for number in range(12)]
-
-
-@pytest.fixture
-def short(tmp_path: Path) -> Iterator[SteppedBroker]:
-    """Yield a broker with a response limit of 64 KiB."""
-    broker = SteppedBroker(tmp_path, settings={"response.max.bytes": "65536"})
-    yield broker
-    broker.close()
 
 
 def asked(key: ApiKey, version: int, values: dict[str, Any]) -> tuple[int, int, bytes]:
@@ -80,15 +72,16 @@ def test_a_resource_is_described_once_with_all_the_keys_that_are_asked_for(stepp
     assert len(result.configs) > 100
 
 
-def test_what_makes_a_response_too_long_is_rejected_by_itself(short: SteppedBroker) -> None:
+@short
+def test_what_makes_a_response_too_long_is_rejected_by_itself(broker: SteppedBroker) -> None:
     resources = [{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
     resources += [{"resource_type": 32, "resource_name": name, "configuration_keys": None} for name in GROUPS * 20]
     resources += [
         {"resource_type": 32, "resource_name": f"{number}", "configuration_keys": None} for number in range(2000)
     ]
     values = {"resources": resources, "include_synonyms": True, "include_documentation": True}
-    sent = short.client().send_frame(*asked(ApiKey.DESCRIBE_CONFIGS, 4, values), target=0)
-    short.settle()
+    sent = broker.client().send_frame(*asked(ApiKey.DESCRIBE_CONFIGS, 4, values), target=0)
+    broker.settle()
     results = decoded(sent, 4).results
     assert len(results) == 1 + len(GROUPS) + 2000
     assert {result.error_code for result in results} == {0, POLICY_VIOLATION}
@@ -98,11 +91,12 @@ def test_what_makes_a_response_too_long_is_rejected_by_itself(short: SteppedBrok
     assert sent.answer.error_code == POLICY_VIOLATION
 
 
-def test_a_response_with_no_place_for_that_closes_its_connection(short: SteppedBroker, caplog: Any) -> None:
+@short
+def test_a_response_with_no_place_for_that_closes_its_connection(broker: SteppedBroker, caplog: Any) -> None:
     listed = [(f"group-{number}", "consumer", "Stable", "classic") for number in range(3000)]
     with mock.patch("rotunda.broker.apis.groups.list_groups.decode_listed", side_effect=lambda _: iter_once(listed)):
-        sent = short.client().send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=0)
-        short.settle()
+        sent = broker.client().send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=0)
+        broker.settle()
     assert sent.answer.kind == CLOSE_CONNECTION
     assert "the response to its LIST_GROUPS exceeds 65536 bytes (response.max.bytes)" in caplog.text
 

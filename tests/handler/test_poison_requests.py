@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -27,13 +26,7 @@ LIST_GROUPS = 16
 CONTROLLER = 2
 METADATA_VERSION = 4
 
-
-@pytest.fixture
-def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
-    broker = SteppedBroker(tmp_path, most_deaths=2)
-    broker.create("topic", 4)
-    yield broker
-    broker.close()
+pytestmark = pytest.mark.stepped({"topic": 4}, most_deaths=2)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from rotunda.broker.log.partition_log import PartitionLog
 from rotunda.broker.log.segments import log_segment
-from rotunda.broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from rotunda.broker.metadata.configs.alter_configs import TOPIC
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
 from tests.support.wire_messages import read_produce
@@ -213,8 +213,7 @@ def held_behind_another(stepped: SteppedBroker, own: int, foreign: int) -> tuple
 def test_appended_batches_are_not_rejected_by_later_settings(stepped: SteppedBroker) -> None:
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     _, behind = held_behind_another(stepped, own, foreign)
-    change = ConfigChange("min.insync.replicas", Operation.SET, "2")
-    stepped.controller.alter_configs(TOPIC, "topic", Alteration((change,)), validate_only=False)
+    stepped.set_config(TOPIC, "topic", "min.insync.replicas", "2")
     stepped.announce()
     stepped.replace(0)
     stepped.settle()

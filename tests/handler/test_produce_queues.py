@@ -6,7 +6,6 @@ The cost of reading records is simulated: every batch of a compacted topic advan
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,9 +143,9 @@ def test_a_long_batch_of_requests_is_split_over_several_runs(stepped: SteppedBro
     assert values(stepped) == list(range(10))
 
 
-def test_other_rings_are_not_read_in_a_long_run(tmp_path: Path) -> None:
+@pytest.mark.stepped({}, processors=2)
+def test_other_rings_are_not_read_in_a_long_run(broker: SteppedBroker) -> None:
     """All rings are read before any request is handled: a request that was only read is not released."""
-    broker = SteppedBroker(tmp_path, processors=2)
     broker.create("compacted", 4, COMPACTED)
     partition = broker.owned_by("compacted", 0)[0]
     sent = [broker.client(number).produce([("compacted", partition, keyed(number))]) for number in range(2)]
@@ -159,7 +158,6 @@ def test_other_rings_are_not_read_in_a_long_run(tmp_path: Path) -> None:
         broker.replace(0)
         broker.settle()
     assert [produced(each) for each in sent] == [[(0, 0)], [(0, 1)]]
-    broker.close()
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sqlite3
 import struct
-from pathlib import Path
 
 import pytest
 
@@ -98,13 +97,13 @@ def test_api_versions_lists_what_is_dispatched_and_the_rejected_produce_versions
 
 
 def test_c15_any_correlation_id_is_returned(stepped: SteppedBroker) -> None:
-    client = stepped.client()
-    sent = [
-        client.send_frame(API_VERSIONS, 0, struct.pack(">hhi", API_VERSIONS, 0, 7) + string("test")) for _ in range(3)
-    ]
+    client, ids = stepped.client(), [7, 7, -2]
+    headers = [struct.pack(">hhi", API_VERSIONS, 0, each) + string("test") for each in ids]
+    sent = [client.send_frame(API_VERSIONS, 0, header) for header in headers]
     stepped.settle()
-    # The envelopes have 0, 1, 2; `settle` sorts the responses by internal sequence numbers, not by correlation ids.
-    assert all(len(each.answers) == 1 for each in sent)
+    assert [[struct.unpack_from(">i", answer.payload, 4) for answer in each.answers] for each in sent] == [
+        [(each,)] for each in ids
+    ]
 
 
 def test_c16_sasl_without_sasl_is_error_34(stepped: SteppedBroker) -> None:
@@ -220,22 +219,19 @@ def test_a_fault_while_metadata_is_taken_over_leaves_nothing_remembered_of_what_
     assert produced(late) == [(3, -1)]
 
 
-def test_a_response_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
-    broker = SteppedBroker(tmp_path, ring_bytes=4096)
-    try:
-        for number in range(20):
-            broker.create(f"{'t' * 200}{number}", 2)
-        client = broker.client()
-        large = client.send(METADATA, 4, struct.pack(">i?", -1, False))
-        small = client.send(API_VERSIONS, 0, b"")
-        broker.settle()
-        assert large.answer.ranges == 1
-        assert len(large.answer.payload) > 4096
-        assert struct.unpack_from(">i", large.answer.payload) == (len(large.answer.payload) - 4,)
-        assert small.answer.ranges == 0
-        assert not list(broker.context.run_dir.iterdir())
-    finally:
-        broker.close()
+@pytest.mark.stepped({}, ring_bytes=4096)
+def test_a_response_larger_than_a_ring_travels_by_a_file(broker: SteppedBroker) -> None:
+    for number in range(20):
+        broker.create(f"{'t' * 200}{number}", 2)
+    client = broker.client()
+    large = client.send(METADATA, 4, struct.pack(">i?", -1, False))
+    small = client.send(API_VERSIONS, 0, b"")
+    broker.settle()
+    assert large.answer.ranges == 1
+    assert len(large.answer.payload) > 4096
+    assert struct.unpack_from(">i", large.answer.payload) == (len(large.answer.payload) - 4,)
+    assert small.answer.ranges == 0
+    assert not list(broker.context.run_dir.iterdir())
 
 
 def test_a_run_that_completes_everything_is_not_followed_by_an_empty_one(stepped: SteppedBroker) -> None:
@@ -262,53 +258,45 @@ def test_a_run_that_completes_everything_is_not_followed_by_an_empty_one(stepped
     stepped.settle()
 
 
-def test_a_full_response_ring_stops_that_processor_only(tmp_path: Path) -> None:
+@pytest.mark.stepped({"topic": 1}, handlers=1, processors=2, ring_bytes=4096)
+def test_a_full_response_ring_stops_that_processor_only(broker: SteppedBroker) -> None:
     """Requests of a processor with a full response ring remain in its ring; none is lost and no other waits."""
-    broker = SteppedBroker(tmp_path, handlers=1, processors=2, ring_bytes=4096)
-    try:
-        broker.create("topic", 1)
-        deaf, other = broker.client(0), broker.client(1)
-        sent = []
-        for number in range(200):
-            sent.append(deaf.produce([("topic", 0, record_batch([b"deaf %d" % number]))]))
-            broker.run_once(0)
-            broker.drain(1)
-        assert broker.handler(0).wait_ms() == 1
-        assert not broker.released(0, 0)
-        fine = other.produce([("topic", 0, record_batch([b"other"]))])
+    deaf, other = broker.client(0), broker.client(1)
+    sent = []
+    for number in range(200):
+        sent.append(deaf.produce([("topic", 0, record_batch([b"deaf %d" % number]))]))
         broker.run_once(0)
         broker.drain(1)
-        assert produced(fine)[0][0] == 0
-        before = broker.end("topic", 0)
-        broker.replace(0)
-        broker.settle(2000)
-        assert broker.end("topic", 0) > before
-        assert [produced(each)[0][0] for each in sent] == [0] * 200
-        found = broker.values("topic", 0)
-        assert [value for value in found if value != b"other"] == [b"deaf %d" % number for number in range(200)]
-        assert broker.released(0, 0)
-    finally:
-        broker.close()
+    assert broker.handler(0).wait_ms() == 1
+    assert not broker.released(0, 0)
+    fine = other.produce([("topic", 0, record_batch([b"other"]))])
+    broker.run_once(0)
+    broker.drain(1)
+    assert produced(fine)[0][0] == 0
+    before = broker.end("topic", 0)
+    broker.replace(0)
+    broker.settle(2000)
+    assert broker.end("topic", 0) > before
+    assert [produced(each)[0][0] for each in sent] == [0] * 200
+    found = broker.values("topic", 0)
+    assert [value for value in found if value != b"other"] == [b"deaf %d" % number for number in range(200)]
+    assert broker.released(0, 0)
 
 
-def test_h01_a_handler_reads_a_few_from_each_ring_however_full_another_is(tmp_path: Path) -> None:
+@pytest.mark.stepped({"topic": 1}, handlers=1, processors=2)
+def test_h01_a_handler_reads_a_few_from_each_ring_however_full_another_is(broker: SteppedBroker) -> None:
     """Control-plane requests get a response in the next turn, after at most one batch of client requests."""
-    broker = SteppedBroker(tmp_path, handlers=1, processors=2)
-    try:
-        broker.create("topic", 1)
-        clients, administrator = broker.client(0), broker.client(1)
-        flood = [clients.send(METADATA, 4, metadata_body(["topic"])) for _ in range(10 * BATCH)]
-        for answered in range(BATCH, 6 * BATCH, BATCH):
-            asked = administrator.send(METADATA, 4, metadata_body(["topic"]))
-            broker.run_once(0)
-            for processor in (0, 1):
-                broker.drain(processor)
-            assert asked.answers
-            assert sum(bool(sent.answers) for sent in flood) == answered
-        broker.settle()
-        assert all(sent.answers for sent in flood)
-    finally:
-        broker.close()
+    clients, administrator = broker.client(0), broker.client(1)
+    flood = [clients.send(METADATA, 4, metadata_body(["topic"])) for _ in range(10 * BATCH)]
+    for answered in range(BATCH, 6 * BATCH, BATCH):
+        asked = administrator.send(METADATA, 4, metadata_body(["topic"]))
+        broker.run_once(0)
+        for processor in (0, 1):
+            broker.drain(processor)
+        assert asked.answers
+        assert sum(bool(sent.answers) for sent in flood) == answered
+    broker.settle()
+    assert all(sent.answers for sent in flood)
 
 
 def test_metadata_changes_are_made_by_the_controller_and_seen_by_all(stepped: SteppedBroker) -> None:

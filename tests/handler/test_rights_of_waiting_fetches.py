@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -30,15 +29,7 @@ SETTINGS = {
 }
 EVERYBODY, BOB = "User:*", "User:bob"
 
-
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[SteppedBroker]:
-    """Yield one handler and a controller with an authorizer, and two topics."""
-    broker = SteppedBroker(tmp_path, handlers=1, settings=SETTINGS)
-    broker.create("topic", 4)
-    broker.create("other", 1)
-    yield broker
-    broker.close()
+pytestmark = pytest.mark.stepped({"topic": 4, "other": 1}, handlers=1, settings=SETTINGS)
 
 
 def of(broker: SteppedBroker, user: str) -> Client:
@@ -98,18 +89,18 @@ def append(broker: SteppedBroker, topic: str) -> None:
     broker.settle()
 
 
-def test_records_that_may_no_longer_be_read_are_rejected(guarded: SteppedBroker) -> None:
+def test_records_that_may_no_longer_be_read_are_rejected(stepped: SteppedBroker) -> None:
     bob, alice, elsewhere = (
-        fetch(of(guarded, "bob"), {"topic": [0]}),
-        fetch(of(guarded, "alice"), {"topic": [0]}),
-        fetch(of(guarded, "bob"), {"other": [0]}),
+        fetch(of(stepped, "bob"), {"topic": [0]}),
+        fetch(of(stepped, "alice"), {"topic": [0]}),
+        fetch(of(stepped, "bob"), {"other": [0]}),
     )
-    guarded.settle()
-    change(guarded, Permission.ALLOW, EVERYBODY)
-    change(guarded, Permission.DENY, BOB)
+    stepped.settle()
+    change(stepped, Permission.ALLOW, EVERYBODY)
+    change(stepped, Permission.DENY, BOB)
     assert [each.answers for each in (bob, alice, elsewhere)] == [[], [], []]
-    append(guarded, "topic")
-    append(guarded, "other")
+    append(stepped, "topic")
+    append(stepped, "other")
     assert answered(bob) == (0, {("topic", 0): FORBIDDEN})
     assert bob.answer.error_code == FORBIDDEN
     assert answered(alice) == (0, {("topic", 0): 0})
@@ -117,34 +108,34 @@ def test_records_that_may_no_longer_be_read_are_rejected(guarded: SteppedBroker)
     assert [len(each.answers) for each in (bob, alice, elsewhere)] == [1, 1, 1]
 
 
-def test_what_was_found_before_is_not_given_when_the_wait_is_over(guarded: SteppedBroker) -> None:
+def test_what_was_found_before_is_not_given_when_the_wait_is_over(stepped: SteppedBroker) -> None:
     """Too few bytes arrived for a response, then the right was revoked."""
-    append(guarded, "topic")
-    waiting = fetch(of(guarded, "bob"), {"topic": [0]}, min_bytes=100_000)
-    guarded.settle()
-    change(guarded, Permission.DENY, BOB)
+    append(stepped, "topic")
+    waiting = fetch(of(stepped, "bob"), {"topic": [0]}, min_bytes=100_000)
+    stepped.settle()
+    change(stepped, Permission.DENY, BOB)
     assert not waiting.answers
-    guarded.clock.advance_ns(WAIT_MS * 1_000_000)
-    guarded.settle()
+    stepped.clock.advance_ns(WAIT_MS * 1_000_000)
+    stepped.settle()
     assert answered(waiting) == (0, {("topic", 0): FORBIDDEN})
     assert len(waiting.answers) == 1
 
 
-def test_a_session_continues_with_the_readable_partitions(guarded: SteppedBroker) -> None:
-    bob = of(guarded, "bob")
+def test_a_session_continues_with_the_readable_partitions(stepped: SteppedBroker) -> None:
+    bob = of(stepped, "bob")
     begun = fetch(bob, {"topic": [0, 1], "other": [0]}, epoch=0)
-    guarded.settle()
-    change(guarded, Permission.DENY, BOB)
-    append(guarded, "other")
+    stepped.settle()
+    change(stepped, Permission.DENY, BOB)
+    append(stepped, "other")
     number, errors = answered(begun)
     assert errors == {("topic", 0): FORBIDDEN, ("topic", 1): FORBIDDEN, ("other", 0): 0}
     again = fetch(bob, {}, epoch=1, session=number)
-    guarded.settle()
+    stepped.settle()
     assert answered(again)[1] == {("topic", 0): FORBIDDEN, ("topic", 1): FORBIDDEN, ("other", 0): 0}
 
 
 def test_rights_that_change_while_a_fetch_is_read_in_slices(
-    guarded: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetches, "PARTS_AT_ONCE", 1)
     monkeypatch.setattr(fetches, "PARTS_IN_A_STEP", 1)
@@ -153,12 +144,12 @@ def test_rights_that_change_while_a_fetch_is_read_in_slices(
     def slow(serving: Fetches, pending: Fetch, indices: Sequence[int]) -> None:
         read(serving, pending, indices)
         slices_read.append(indices)
-        guarded.clock.advance_ns(slices.BUDGET_NS)
+        stepped.clock.advance_ns(slices.BUDGET_NS)
 
     monkeypatch.setattr(Fetches, "read", slow)
-    sent = fetch(of(guarded, "bob"), {"topic": [0], "other": [0]})
+    sent = fetch(of(stepped, "bob"), {"topic": [0], "other": [0]})
     while not slices_read:
-        guarded.run_once(0)
-    change(guarded, Permission.DENY, BOB)
-    append(guarded, "topic")
+        stepped.run_once(0)
+    change(stepped, Permission.DENY, BOB)
+    append(stepped, "topic")
     assert answered(sent)[1] == {("topic", 0): FORBIDDEN, ("other", 0): 0}

@@ -11,7 +11,7 @@ from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, V
 from rotunda.broker.protocol.records import BatchHeader, read_header
 from rotunda.broker.protocol.routing import TRANSACTION_TOPIC
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Sent, SteppedBroker, produced
+from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.transactional import (
     TRANSACTIONAL,
     TransactionalProducer,
@@ -21,24 +21,12 @@ from tests.support.transactional import (
     offset_errors,
     produce_errors,
     send,
+    settled,
+    started,
 )
 
 ADD_PARTITIONS, WRITE_MARKERS, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 24, 27, 61, 65, 66
 ALL = [("topic", partition) for partition in range(4)]
-
-
-def started(broker: SteppedBroker, transactional_id: str = "id", *, newest: bool = True) -> TransactionalProducer:
-    """Return an initialized producer with an epoch."""
-    producer = TransactionalProducer(broker, transactional_id, newest=newest)
-    sent = producer.init()
-    broker.settle()
-    assert producer.take(sent) == 0
-    return producer
-
-
-def settled(broker: SteppedBroker, sent: Sent) -> Sent:
-    broker.settle()
-    return sent
 
 
 def wait(broker: SteppedBroker, ms: int) -> None:
@@ -126,10 +114,8 @@ def test_without_verification_old_producers_are_believed(broker: SteppedBroker) 
 def test_a_producer_continues_as_it_began_after_a_feature_downgrade(broker: SteppedBroker) -> None:
     """KIP-890: it has read transaction.version once, and relies on the meaning of its request versions."""
     producer = started(broker)
-    controller = broker.controller
-    assert controller is not None
     update = FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.UNSAFE_DOWNGRADE)
-    controller.update_features([update], validate_only=False)
+    broker.controller.update_features([update], validate_only=False)
     broker.announce()
     for value in (b"a", b"b"):
         before = producer.epoch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,19 +19,18 @@ from tests.support.wire_messages import PRODUCE, produce_body, string
 LIMIT = 100.0
 BATCH = record_batch([b"x" * 3000])
 
-
-@pytest.fixture
-def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
-    broker = SteppedBroker(tmp_path, handlers=1)
-    broker.settle()
-    broker.create("topic")
-    yield broker
-    broker.close()
+pytestmark = pytest.mark.stepped({"topic": 1}, handlers=1)
 
 
-def limit(broker: SteppedBroker, *entity: tuple[str, str | None], quota: str = "producer_byte_rate") -> None:
+def limit(
+    broker: SteppedBroker,
+    *entity: tuple[str, str | None],
+    quota: str = "producer_byte_rate",
+    rate: float | None = LIMIT,
+) -> None:
+    """Set a quota; with the rate None, delete it."""
     name: QuotaEntity = tuple(sorted(entity))
-    broker.controller.alter_client_quotas(name, [QuotaOp(quota, LIMIT)], validate_only=False)
+    broker.controller.alter_client_quotas(name, [QuotaOp(quota, rate)], validate_only=False)
     broker.announce_metadata()
     broker.settle()
 
@@ -81,13 +79,15 @@ def test_e09_unauthenticated_clients_are_anonymous(stepped: SteppedBroker) -> No
 
 
 def test_e09_quotas_hold_for_requests_like_those_before_them(stepped: SteppedBroker) -> None:
-    """The user is cached from the connection's previous request, only until quotas change."""
+    """The user is cached from the connection's previous request, only until quotas change (E10)."""
     alice, bob = (client_of(stepped, user) for user in ("alice", "bob"))
     assert [throttle_ms(stepped, client) for client in (alice, bob) * 2] == [0] * 4
     limit(stepped, (USER, "alice"))
     assert [throttle_ms(stepped, client) > 0 for client in (alice, bob) * 2] == [True, False] * 2
     limit(stepped, (USER, "bob"))
     assert throttle_ms(stepped, bob) > 0
+    limit(stepped, (USER, "bob"), rate=None)
+    assert [throttle_ms(stepped, client) > 0 for client in (alice, bob)] == [True, False]
 
 
 def test_e09_new_sensors_apply_to_later_requests(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,16 +97,12 @@ def test_e09_new_sensors_apply_to_later_requests(stepped: SteppedBroker, monkeyp
     assert [throttle_ms(stepped, client) > 0 for client in (alice, bob) * 3] == [True, False] * 3
 
 
-def test_e18_a_user_may_have_no_part_in_what_all_share(tmp_path: Path) -> None:
-    settings = {"broker.quota.produce.bytes": "100", "broker.quota.white.list.user": "alice"}
-    broker = SteppedBroker(tmp_path, handlers=1, settings=settings)
-    try:
-        broker.settle()
-        broker.create("topic")
-        assert throttle_ms(broker, client_of(broker, "alice")) == 0
-        assert throttle_ms(broker, client_of(broker, "bob")) > 0
-    finally:
-        broker.close()
+@pytest.mark.stepped(
+    {"topic": 1}, handlers=1, settings={"broker.quota.produce.bytes": "100", "broker.quota.white.list.user": "alice"}
+)
+def test_e18_a_user_may_have_no_part_in_what_all_share(broker: SteppedBroker) -> None:
+    assert throttle_ms(broker, client_of(broker, "alice")) == 0
+    assert throttle_ms(broker, client_of(broker, "bob")) > 0
 
 
 def test_e11_requests_that_are_committed_together_are_charged_to_each_client(stepped: SteppedBroker) -> None:

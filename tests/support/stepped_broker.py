@@ -41,6 +41,7 @@ from rotunda.broker.ipc.request_channel import (
 from rotunda.broker.log.data_dir import prepare_data_dir
 from rotunda.broker.log.offset_checkpoints import OffsetCheckpoints
 from rotunda.broker.metadata.active_controller import ActiveController
+from rotunda.broker.metadata.configs.alter_configs import Alteration, ConfigChange, Operation
 from rotunda.broker.metadata.controller import Controller
 from rotunda.broker.metadata.metadata_cache import PartitionInfo
 from rotunda.broker.metadata.storage.preparation import prepare as prepare_metadata
@@ -398,7 +399,8 @@ class SteppedBroker:
         sent, sender = client.sent[sequence], self.senders[client.processor]
         size = len(sent.frame)
         sent.received_ns = sent.received_ns or self.clock.monotonic_ns()
-        envelope = (client.connection, sequence, sent.received_ns, sent.api_key, sent.version, sequence, size)
+        correlation_id = int.from_bytes(sent.frame[4:8], "big", signed=True)
+        envelope = (client.connection, sequence, sent.received_ns, sent.api_key, sent.version, correlation_id, size)
         if size <= min(INLINE_REQUEST_BYTES, self._largest_inline):
             done = sender.try_send(sent.target, envelope, 0, sent.frame, client.session)
         else:
@@ -435,6 +437,13 @@ class SteppedBroker:
         [outcome] = self.controller.create_topics([NewTopic(name, partitions, configs=dict(configs or {}))])
         assert outcome.error_code == 0, outcome
         self.announce()
+
+    def set_config(self, resource_type: int, resource: str, name: str, value: str | None) -> None:
+        """Set a config, or delete it with None; each target applies it in its next turn."""
+        operation = Operation.DELETE if value is None else Operation.SET
+        change = ConfigChange(name, operation, value)
+        self.controller.alter_configs(resource_type, resource, Alteration((change,)), validate_only=False)
+        self.announce_metadata()
 
     def delete(self, name: str) -> None:
         """Delete a topic; owners hear of it in their next turn."""

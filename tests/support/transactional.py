@@ -123,6 +123,19 @@ class TransactionalProducer:
         return send(self.client, END_TXN, 5 if self.newest else 1, {**self._identity(), "committed": commit})
 
 
+def settled(broker: SteppedBroker, sent: Sent) -> Sent:
+    """Turn all targets until a request has its response."""
+    broker.settle()
+    return sent
+
+
+def started(broker: SteppedBroker, transactional_id: str = "id", *, newest: bool = True) -> TransactionalProducer:
+    """Return an initialized producer with an epoch."""
+    producer = TransactionalProducer(broker, transactional_id, newest=newest)
+    assert producer.take(settled(broker, producer.init())) == 0
+    return producer
+
+
 def produce_errors(sent: Sent) -> list[int]:
     """Return the error codes of a Produce response, in order."""
     answer = answer_of(sent)

@@ -6,6 +6,8 @@ ListOffsets 2, Metadata 4, CreateTopics 2, InitProducerId 0, ApiVersions 0.
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from tests.support.deadline import wait_until
@@ -146,13 +148,26 @@ def fetch_body(
     size: int = FETCH_BYTES,
 ) -> bytes:
     """Return the body of Fetch 11 for one partition, without a session."""
-    return (
-        struct.pack(">iiiibiii", -1, max_wait_ms, min_bytes, size, 0, 0, -1, 1)
-        + string(topic)
-        + struct.pack(">iiiqqi", 1, partition, -1, offset, -1, size)
-        + struct.pack(">i", 0)
-        + string("")
-    )
+    places = [(topic, partition, offset)]
+    return fetch_body_of(places, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=size, size=size)
+
+
+def fetch_body_of(
+    places: Sequence[tuple[str, int, int]],
+    *,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = FETCH_BYTES,
+    size: int = FETCH_BYTES,
+    isolation: int = 0,
+) -> bytes:
+    """Return the body of Fetch 11 from (topic, partition, offset), without a session; `size` is of each partition."""
+    topics = [(topic, list(parts)) for topic, parts in groupby(places, key=itemgetter(0))]
+    body = struct.pack(">iiiibiii", -1, max_wait_ms, min_bytes, max_bytes, isolation, 0, -1, len(topics))
+    for topic, parts in topics:
+        body += string(topic) + struct.pack(">i", len(parts))
+        body += b"".join(struct.pack(">iiqqi", partition, -1, offset, -1, size) for _, partition, offset in parts)
+    return body + struct.pack(">i", 0) + string("")
 
 
 def read_fetch(answer: bytes) -> list[Fetched]:
