@@ -96,29 +96,6 @@ def test_c06_a_client_id_that_is_not_utf_8_has_a_name_for_quotas_and_metrics(
     )
 
 
-def test_changed_quotas_are_in_force_within_a_second(wire: WireClient, topic: str, connect: Any) -> None:
-    """E10: a deleted quota stops throttling, a new one starts."""
-    create_topic(wire, topic, 1)
-    client = connect(topic)
-    for _ in range(20):
-        assert client.produce(topic) == 0
-    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
-    assert throttled_produce(client, topic)
-    set_quota(wire, {"client-id": topic}, producer_byte_rate=None)
-    wait_until(lambda: connect(topic).produce(topic) == 0, "the end of the quota")
-
-
-def test_e13_no_acknowledgement_no_time_but_the_bytes_count(wire: WireClient, topic: str, connect: Any) -> None:
-    """E13: acks=0 is charged for its bytes, and its channel muted."""
-    create_topic(wire, topic, 1)
-    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
-    client = connect(topic)
-    for _ in range(14):
-        client.produce(topic, acks=0)
-    # 14 batches are 686 KB, of which 500 KB fill the windows. Requests in flight still get their responses.
-    wait_until(lambda: client.api_versions() >= 1000, "the channel to be muted")
-
-
 def fetch(client: QuotaClient, topic: str, session: tuple[int, int] = (0, -1), version: int = 12) -> Any:
     """Fetch 100 KB from the beginning; ``session`` is (id, epoch)."""
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}

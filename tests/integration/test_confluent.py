@@ -136,7 +136,7 @@ def test_idempotent_producer_keeps_order_in_every_partition(admin, producer_of, 
     assert found == {index: list(range(index, 6000, 6)) for index in range(6)}
 
 
-def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) -> None:
+def test_positions_are_found_and_deleted_ones_are_out_of_range(admin, producer_of, consumer, topic) -> None:
     create(admin, topic)
     producer = producer_of()
     for number in range(100):
@@ -157,6 +157,16 @@ def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) ->
     beyond = consumer.offsets_for_times([TopicPartition(topic, 0, BASE_MS + 991)], deadline_s())
     assert beyond[0].offset == -1
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), deadline_s()) == (0, 100)
+    part = TopicPartition(topic, 0, 94)
+    assert admin.delete_records([part])[part].result(deadline_s()).low_watermark == 94
+    assert consumer.get_watermark_offsets(part, deadline_s()) == (94, 100)
+    consumer.assign([part])
+    assert [message.value() for message in read(consumer, 6)] == [b"%d" % number for number in range(94, 100)]
+    for offset in (0, 1000):
+        consumer.assign([TopicPartition(topic, 0, offset)])
+        message = consumer.poll(deadline_s())
+        assert message is not None
+        assert message.error().code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 def test_auto_created_topic_is_usable_at_once(producer_of) -> None:
@@ -167,15 +177,6 @@ def test_auto_created_topic_is_usable_at_once(producer_of) -> None:
 def test_unknown_topic_is_named_to_the_consumer(consumer, topic) -> None:
     listed = consumer.list_topics(topic, deadline_s())
     assert listed.topics[topic].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
-def test_offset_out_of_range_is_named_to_the_consumer(admin, producer_of, consumer, topic) -> None:
-    create(admin, topic)
-    delivered(producer_of(), topic, b"x")
-    consumer.assign([TopicPartition(topic, 0, 1000)])
-    message = consumer.poll(deadline_s())
-    assert message is not None
-    assert message.error().code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 def test_bad_topic_name_is_named_to_the_producer(producer_of) -> None:
@@ -253,18 +254,6 @@ def test_configs_can_be_read_and_changed(admin, topic) -> None:
     assert after["retention.ms"].is_default
     broker = ConfigResource(ResourceType.BROKER, "1")
     assert "message.max.bytes" in admin.describe_configs([broker])[broker].result(deadline_s())
-
-
-def test_delete_records_moves_the_start(admin, producer_of, consumer, topic) -> None:
-    create(admin, topic)
-    producer = producer_of()
-    for number in range(10):
-        delivered(producer, topic, str(number).encode(), partition=0)
-    part = TopicPartition(topic, 0, 4)
-    assert admin.delete_records([part])[part].result(deadline_s()).low_watermark == 4
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), deadline_s()) == (4, 10)
-    consumer.assign([TopicPartition(topic, 0, 4)])
-    assert [message.value() for message in read(consumer, 6)] == [str(n).encode() for n in range(4, 10)]
 
 
 def test_cluster_describes_itself(admin, broker) -> None:

@@ -96,9 +96,11 @@ def test_a26_a33_limits_and_counts_outlive_the_acceptor(
         ("max.connections.per.ip.overrides", "10.0.0.1", "host:number"),
         ("max.connections", "0", "at least 1 while the broker runs"),
         ("max.connections", "many", "Not a number"),
+        ("listener.name.clients.max.connections", "0", "Value must be at least"),
+        ("listener.name.clients.max.connections", "x", "Not a number"),
     ],
 )
-def test_a15_a26_a_limit_that_makes_no_sense_is_rejected_with_the_reason(
+def test_a15_a26_a27_a_limit_that_makes_no_sense_is_rejected_with_the_reason(
     admin: AdminClient, name: str, value: str, complaint: str
 ) -> None:
     with pytest.raises(KafkaException, match=complaint):

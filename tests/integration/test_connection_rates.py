@@ -10,7 +10,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.integration.test_connection_limits import alter
@@ -19,7 +19,6 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.exposition import Exposition
-from tests.support.sockets import is_readable
 from tests.support.wire_client import WireClient
 
 with warnings.catch_warnings():
@@ -129,33 +128,6 @@ def test_a10_a27_beyond_its_rate_a_listener_waits_and_the_other_does_not(
         assert metrics(broker, "rotunda_acceptor_blocked_seconds_total") > 0
     finally:
         alter(admin, "listener.name.clients.max.connection.creation.rate", None)
-
-
-def test_a08_a27_a_listeners_own_most_changes_while_clients_wait_for_it(
-    broker: BrokerProcess, admin: AdminClient, held: ExitStack
-) -> None:
-    name = "listener.name.clients.max.connections"
-    wait_until(lambda: metrics(broker, "rotunda_client_connections") <= 3, "the end of earlier connections")
-    for _ in range(2):
-        assert ask(held.enter_context(WireClient(broker.port)), API_VERSIONS, 0, {}).error_code == 0
-    alter(admin, name, "2")
-
-    def waits() -> WireClient | None:
-        client = held.enter_context(WireClient(broker.port))
-        send_request(client, API_VERSIONS, 0, {})
-        if not is_readable(client.socket, 0.5):
-            return client
-        # A connection from before the limit; it must not count among the waiting ones.
-        client.close()
-        return None
-
-    waiting = wait_until(waits, "a client that waits")
-    alter(admin, name, "9")
-    assert receive_answer(waiting, API_VERSIONS, 0).error_code == 0
-    for value in ("0", "-1", "x"):
-        with pytest.raises(KafkaException, match=r"Value must be at least|Not a number"):
-            alter(admin, name, value)
-    alter(admin, name, None)
 
 
 def test_a16_a17_a18_a_lower_limit_closes_the_most_silent_clients_and_no_more(

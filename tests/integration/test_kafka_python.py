@@ -103,7 +103,7 @@ def test_idempotent_producer_writes_every_partition_in_order(admin, producer_of,
     assert found == {index: list(range(index, 900, 3)) for index in range(3)}
 
 
-def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) -> None:
+def test_positions_are_found_and_deleted_ones_are_out_of_range(admin, producer_of, consumer, topic) -> None:
     create(admin, topic)
     producer = producer_of()
     for number in range(50):
@@ -119,16 +119,12 @@ def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) ->
     assert consumer.offsets_for_times({partition: BASE_MS + 491})[partition] is None
     assert consumer.beginning_offsets([partition]) == {partition: 0}
     assert consumer.end_offsets([partition]) == {partition: 50}
-
-
-def test_offset_out_of_range_is_an_exception(admin, producer_of, consumer, topic) -> None:
-    create(admin, topic)
-    producer_of().send(topic, b"x").get(deadline_s())
-    partition = TopicPartition(topic, 0)
-    consumer.assign([partition])
-    consumer.seek(partition, 1000)
-    with pytest.raises(errors.OffsetOutOfRangeError):
-        consumer.poll(deadline_s() * 1000)
+    admin.delete_records({partition: 6})
+    assert consumer.beginning_offsets([partition]) == {partition: 6}
+    for offset in (0, 1000):
+        consumer.seek(partition, offset)
+        with pytest.raises(errors.OffsetOutOfRangeError):
+            consumer.poll(deadline_s() * 1000)
 
 
 def test_too_large_a_record_is_an_exception(admin, producer_of, topic) -> None:
@@ -160,14 +156,3 @@ def test_topic_life_cycle(admin, topic) -> None:
     assert len(admin.describe_topics([topic])[0]["partitions"]) == 4
     admin.delete_topics([topic])
     assert topic not in admin.list_topics()
-
-
-def test_delete_records(admin, producer_of, consumer, topic) -> None:
-    create(admin, topic)
-    producer = producer_of()
-    for number in range(10):
-        producer.send(topic, str(number).encode(), partition=0)
-    producer.flush(deadline_s())
-    partition = TopicPartition(topic, 0)
-    admin.delete_records({partition: 6})
-    assert consumer.beginning_offsets([partition]) == {partition: 6}

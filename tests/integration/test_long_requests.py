@@ -123,20 +123,6 @@ def assert_not_paused(bystander: Bystander, broker: BrokerProcess) -> None:
     assert bystander.longest_s < bystander.most_s, slow
 
 
-def test_describing_one_broker_many_times_describes_it_once(
-    broker: BrokerProcess, hostile: WireClient, bystander: Bystander
-) -> None:
-    asked = [{"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}] * 2_000
-    answer = ask(
-        hostile,
-        ApiKey.DESCRIBE_CONFIGS,
-        {"resources": asked, "include_synonyms": True, "include_documentation": True},
-    )
-    assert len(answer.results) == 1
-    assert answer.results[0].error_code == 0
-    assert_not_paused(bystander, broker)
-
-
 def test_a_thousand_topics_are_made_and_described_and_deleted(
     broker: BrokerProcess, hostile: WireClient, bystander: Bystander
 ) -> None:

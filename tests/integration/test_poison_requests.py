@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow.parquet as pq
 import pytest
 
-from rotunda.broker.ipc.poison_requests import MOST_ALIKE, MOST_DEATHS
+from rotunda.broker.ipc.poison_requests import MOST_DEATHS
 from rotunda.broker.request_log.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
@@ -105,17 +105,6 @@ def test_a_request_that_kills_its_processor_is_not_resent(broker: BrokerProcess,
             closed += 1
         each.close()
     assert closed == 2
-
-
-def test_a_client_that_sends_it_again_and_again_costs_no_more_deaths(broker: BrokerProcess, topic: str) -> None:
-    """Whichever handler its connection leads to. The others' connections stay as they are."""
-    before = deaths(broker)
-    with WireClient(broker.port) as bystander:
-        for _ in range(20):
-            send_poison(broker, METADATA, 4, metadata_body([NAME + topic]))
-            bystander.call(METADATA, 4, metadata_body([]))
-    a_handler = MOST_ALIKE * MOST_DEATHS
-    assert a_handler <= deaths(broker) - before <= 2 * a_handler
 
 
 def test_a_request_that_was_dropped_has_a_row_in_the_request_log(broker: BrokerProcess, topic: str) -> None:

@@ -70,17 +70,6 @@ def test_deaths_are_counted(start: Start) -> None:
         wait_until(lambda: (1, 2) in counted(), "rows of the replacement")
 
 
-def test_a_killed_recorder_records_its_unfinished_rows(start: Start) -> None:
-    broker = start(request_log_roles_interval_ms=60_000)
-    with WireClient(broker.port) as client:
-        client.call(API_VERSIONS, 0)
-        wait_until(lambda: rows(broker, "requests"), "the recorder has begun")
-        broker.kill("recorder", 0)
-    wait_until(lambda: [gap for gap in rows(broker, "gaps") if gap["dataset"] == "roles"], "the gap")
-    (gap,) = [gap for gap in rows(broker, "gaps") if gap["dataset"] == "roles"]
-    assert (gap["source"], gap["cause"], gap["rows"]) == ("recorder", "recorder_killed", len(broker.processes()))
-
-
 def test_an_orderly_stop_leaves_no_gap(start: Start) -> None:
     broker = start(request_log_roles_interval_ms=60_000)
     with WireClient(broker.port) as client:

@@ -18,7 +18,7 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.testing import RotundaBroker
 from tests.support.broker_settings import set_on_broker
 from tests.support.deadline import deadline_s, wait_until
-from tests.support.described_requests import ask, receive_answer, send_request
+from tests.support.described_requests import receive_answer, send_request
 from tests.support.exposition import Exposition
 from tests.support.wire_client import WireClient
 
@@ -136,37 +136,6 @@ def test_d22_off_it_costs_nobody_anything_and_on_it_makes_a_storm_slow(own: Rotu
     assert "fails repeatedly at PRODUCE" in own.log_text()
     held = [each for each in own.requests("Produce") if each.total_us >= DELAY_MS * 1000]
     assert {each.error for each in held} == {"UNKNOWN_TOPIC_OR_PARTITION"}
-
-
-def test_d22_nobody_else_waits_and_responses_keep_their_order(on: RotundaBroker) -> None:
-    with connected(on) as wire, connected(on) as other:
-        until_delayed(on, lambda: storm(wire))
-        send_produce(wire, MANY)
-        send_request(wire, ApiKey.METADATA, 9, {"topics": None})
-        for _ in range(20):
-            assert len(ask(other, ApiKey.METADATA, 9, {"topics": None}).brokers) == 1
-        assert produce_errors(wire, MANY) == [UNKNOWN] * MANY
-        assert len(receive_answer(wire, ApiKey.METADATA, 9).brokers) == 1
-
-
-def commit(wire: WireClient, group: str) -> int:
-    parts = [{"partition_index": 0, "committed_offset": 5}]
-    fields = {
-        "group_id": group, "generation_id_or_member_epoch": 7, "member_id": "nobody",
-        "topics": [{"name": "nowhere", "partitions": parts}],
-    }  # fmt: skip
-    [topic] = ask(wire, ApiKey.OFFSET_COMMIT, 8, fields).topics
-    return int(topic.partitions[0].error_code)
-
-
-def test_d22_commits_of_offsets_that_fail(on: RotundaBroker) -> None:
-    with connected(on) as wire:
-        until_delayed(on, lambda: [commit(wire, "g") for _ in range(MANY // 4)])
-        assert commit(wire, "g") == UNKNOWN
-        with on.fail("OffsetCommit", "NOT_COORDINATOR") as fault:
-            until_delayed(on, lambda: [commit(wire, "h") for _ in range(2)])
-            assert commit(wire, "h") == ErrorCode.NOT_COORDINATOR
-            assert fault.count > 2
 
 
 def test_d22_a_broker_that_stops_gives_every_response_at_once(holding: tuple[RotundaBroker, WireClient]) -> None:

@@ -115,16 +115,6 @@ def test_h09_the_reason_of_a_failed_authentication_is_in_the_log_alone(
     assert "planted-password" not in broker.log_text()
 
 
-def test_h08_tokens_are_bare_after_a_handshake_of_version_0(broker: BrokerProcess) -> None:
-    with SaslWire(broker.ports()[1]) as wire:
-        assert int(wire.request(ApiKey.API_VERSIONS, 0).error_code) == 0
-        assert int(wire.request(ApiKey.SASL_HANDSHAKE, 0, mechanism="PLAIN").error_code) == 0
-        token = b"\0bob\0bob=s;secret"
-        wire.socket.sendall(struct.pack(">i", len(token)) + token)
-        assert wire.take(4) == bytes(4)
-        assert wire.request(ApiKey.METADATA, 1, topics=[]).topics == ()
-
-
 def test_h08_pipelined_authentication_is_handled_in_order(broker: BrokerProcess) -> None:
     """ApiVersions, handshake, token and a request in one piece."""
     with SaslWire(broker.ports()[1]) as wire:
@@ -138,22 +128,6 @@ def test_h08_pipelined_authentication_is_handled_in_order(broker: BrokerProcess)
         answers = [wire.answer(key, version) for key, version, _ in asked]
         assert [int(each.error_code) for each in answers[:3]] == [0, 0, 0]
         assert answers[3].topics == ()
-
-
-def test_h08_the_response_to_an_unknown_mechanism_lists_the_enabled_ones(broker: BrokerProcess) -> None:
-    with SaslWire(broker.ports()[1]) as wire:
-        refused = wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="GSSAPI")
-        assert (int(refused.error_code), list(refused.mechanisms)) == (33, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-        with pytest.raises(ConnectionError):
-            wire.take(1)
-
-
-@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.CREATE_TOPICS])
-def test_c11_nothing_else_is_done_before_authentication(broker: BrokerProcess, key: ApiKey) -> None:
-    with SaslWire(broker.ports()[1]) as wire:
-        wire.socket.sendall(struct.pack(">ihhih", 30, int(key), 9, 1, -1) + bytes(20))
-        with pytest.raises(ConnectionError):
-            wire.take(1)
 
 
 def test_h09_a_frame_that_is_too_long_closes_the_connection_at_its_header(broker: BrokerProcess) -> None:
@@ -220,34 +194,6 @@ def test_c16_reauthentication_without_a_lifetime_is_error_34(broker: BrokerProce
         tokens = wire.request(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, owners=None)
         assert (int(tokens.error_code), tokens.tokens) == (61, ()), "DELEGATION_TOKEN_AUTH_DISABLED"
         assert wire.request(ApiKey.METADATA, 1, topics=[]).topics == ()
-
-
-def test_b25_h10_a_session_is_begun_again_on_its_connection(broker: BrokerProcess) -> None:
-    with SaslWire(broker.ports()[2]) as wire:
-        first = wire.log_in("alice", "alice's secret")
-        assert 0 < first.session_lifetime_ms <= 1200
-        again = int(wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256").error_code)
-        assert again == 0
-        client = ScramClient("SCRAM-SHA-256", "alice", "alice's secret")
-        answer = wire.request(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=client.first())
-        last = wire.request(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=client.last(bytes(answer.auth_bytes)))
-        client.check(bytes(last.auth_bytes))
-        assert wire.request(ApiKey.METADATA, 1, topics=[]).topics == ()
-        assert int(wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256").error_code) == 34, "too soon"
-
-
-def test_b24_an_expired_session_ends_with_the_next_request(broker: BrokerProcess) -> None:
-    with SaslWire(broker.ports()[2]) as wire:
-        assert int(wire.log_in("alice", "alice's secret").error_code) == 0
-
-        def ended() -> bool:
-            try:
-                wire.request(ApiKey.METADATA, 1, topics=[])
-            except ConnectionError:
-                return True
-            return False
-
-        wait_until(ended, "the end of the session")
 
 
 def test_b25_librdkafka_continues_over_many_sessions(broker: BrokerProcess) -> None:

@@ -48,41 +48,6 @@ def read_all(broker: BrokerProcess, topic: str, isolation: str = "read_committed
     return [message.value() for message in read_to_end(broker.bootstrap, topic, PARTITIONS, isolation=isolation)]
 
 
-def test_aborted_records_are_never_visible(broker, wire, topic) -> None:
-    """users.md row 11: to read_committed consumers, that is; the others see them."""
-    create_topic(wire, topic, PARTITIONS)
-    producer = transactional(broker, topic)
-    committed: list[bytes] = []
-    everything: list[bytes] = []
-    for number in range(9):
-        values = [b"%d.%d" % (number, n) for n in range(8)]
-        producer.begin_transaction()
-        write(producer, topic, values)
-        everything += values
-        if number % 3:
-            producer.commit_transaction(deadline_s())
-            committed += values
-        else:
-            producer.abort_transaction(deadline_s())
-        if number in (0, 1, 8):
-            assert sorted(read_all(broker, topic)) == sorted(committed)
-    assert sorted(read_all(broker, topic, "read_uncommitted")) == sorted(everything)
-
-
-def test_an_open_transaction_is_not_visible_and_holds_back_what_follows(broker, wire, topic) -> None:
-    """users.md row 11: the last stable offset."""
-    create_topic(wire, topic, PARTITIONS)
-    producer, other = transactional(broker, topic), transactional(broker, f"{topic}-other")
-    producer.begin_transaction()
-    write(producer, topic, [b"open"] * PARTITIONS)
-    other.begin_transaction()
-    write(other, topic, [b"behind"] * PARTITIONS)
-    other.commit_transaction(deadline_s())
-    assert read_all(broker, topic) == []
-    producer.commit_transaction(deadline_s())
-    assert sorted(read_all(broker, topic)) == [b"behind"] * PARTITIONS + [b"open"] * PARTITIONS
-
-
 class Etl(threading.Thread):
     """Copies some partitions of a topic, offsets and records in one transaction, until it has copied all of them."""
 
