@@ -42,7 +42,7 @@ def test_appended_batches_succeed_after_their_acl_is_deleted(stepped: SteppedBro
     assert stepped.values("topic", own) == [b"first", b"stands"]
 
 
-def test_what_a_predecessor_has_not_let_in_is_asked_again(stepped: SteppedBroker) -> None:
+def test_batches_that_a_predecessor_has_not_appended_are_authorized_again(stepped: SteppedBroker) -> None:
     own = stepped.owned_by("topic", 0)[0]
     client = stepped.client()
     client.produce([("topic", own, record_batch([b"before"]))])

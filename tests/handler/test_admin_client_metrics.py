@@ -68,7 +68,7 @@ def test_a_subscription_is_kept_described_and_listed(cluster: AdminCluster) -> N
     assert [sorted(cache.client_metrics_configs) for cache in cluster.handlers] == [["r", "s"]] * 3
 
 
-def test_synonyms_are_what_was_set(cluster: AdminCluster) -> None:
+def test_synonyms_are_the_stored_settings(cluster: AdminCluster) -> None:
     alter(cluster, (INTERVAL, SET, "60000"))
     interval, match, _ = describe(cluster).configs
     synonyms = [(each.name, each.value, each.source) for each in interval.synonyms]
@@ -78,7 +78,7 @@ def test_synonyms_are_what_was_set(cluster: AdminCluster) -> None:
     assert [config.name for config in describe(cluster, keys=[MATCH, "no.such"]).configs] == [MATCH]
 
 
-def test_a_subscription_is_gone_without_settings(cluster: AdminCluster) -> None:
+def test_a_subscription_without_settings_is_deleted(cluster: AdminCluster) -> None:
     """T02."""
     alter(cluster, (INTERVAL, SET, "60000"), (METRICS, SET, "*"))
     assert alter(cluster, (INTERVAL, DELETE, None)) == (0, None)
@@ -119,7 +119,7 @@ def test_alter_configs_replaces_a_subscription(cluster: AdminCluster) -> None:
         ((MATCH, SET, "=a"), INVALID_CONFIG, "Illegal client matching pattern: =a"),
     ],
 )
-def test_what_kafka_rejects_is_rejected(cluster: AdminCluster, change: Any, error: int, says: str) -> None:
+def test_invalid_changes_are_rejected_as_in_kafka(cluster: AdminCluster, change: Any, error: int, says: str) -> None:
     code, message = alter(cluster, change)
     assert code == error
     assert says in str(message)

@@ -118,7 +118,7 @@ def test_a_missing_topic_is_created_while_the_response_waits(cluster: AdminClust
     ]
 
 
-def test_a_topic_whose_creation_fails_is_an_error_in_the_end(cluster: AdminCluster) -> None:
+def test_a_topic_that_cannot_be_created_is_an_error_at_the_deadline(cluster: AdminCluster) -> None:
     request = cluster.request(ApiKey.METADATA, 4, {"topics": named("never")})
     answer = handle_metadata(*cluster.asked(ApiKey.METADATA, 4), request)
     assert isinstance(answer, Deferred)

@@ -132,7 +132,7 @@ def test_settings_are_set_and_unset(cluster: AdminCluster, version: int) -> None
     assert own_configs(cluster) == {"segment.bytes": "2097152"}
 
 
-def test_lists_grow_from_what_is_inherited(cluster: AdminCluster) -> None:
+def test_lists_are_appended_to_inherited_values(cluster: AdminCluster) -> None:
     alter(cluster, TOPIC, "orders", ("cleanup.policy", APPEND, "compact"))
     assert own_configs(cluster) == {"cleanup.policy": "delete,compact"}
     alter(cluster, TOPIC, "orders", ("cleanup.policy", APPEND, "compact"))
@@ -192,7 +192,7 @@ def test_of_several_faults_kafkas_first_is_the_error(
     assert message in (text or "")
 
 
-def test_a_list_does_not_grow_beyond_what_kafka_keeps(cluster: AdminCluster) -> None:
+def test_a_list_has_kafkas_largest_size(cluster: AdminCluster) -> None:
     key, replicas = "follower.replication.throttled.replicas", ",".join(f"{index}:1" for index in range(6_000))
     assert len(replicas) > 2**15
     half = replicas[: 2**14].rpartition(",")[0]

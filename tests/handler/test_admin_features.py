@@ -184,7 +184,7 @@ def test_the_metadata_version_cannot_be_downgraded(cluster: AdminCluster, kind: 
     assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)
 
 
-def test_features_of_what_is_not_built_may_be_switched_off(cluster: AdminCluster) -> None:
+def test_features_without_an_implementation_can_be_switched_off(cluster: AdminCluster) -> None:
     """A downgrade to an older release requests this; they are neither supported nor finalized, and nothing changes."""
     off = [(name, 0, SAFE) for name in ("kraft.version", "streams.version")]
     assert update(cluster, *off, ("eligible.leader.replicas.version", 0, UNSAFE)).error_code == 0

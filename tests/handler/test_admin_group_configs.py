@@ -161,7 +161,7 @@ def test_groups_with_settings_are_listed(cluster: AdminCluster) -> None:
         ((SESSION, SET, None), INVALID_REQUEST, "Null value not supported"),
     ],
 )
-def test_what_kafka_rejects_is_rejected(cluster: AdminCluster, change: Any, error: int, says: str) -> None:
+def test_invalid_changes_are_rejected_as_in_kafka(cluster: AdminCluster, change: Any, error: int, says: str) -> None:
     code, message = alter(cluster, change)
     assert code == error
     assert says in str(message)
@@ -183,7 +183,7 @@ def test_there_is_no_default_group_and_checking_stores_nothing(cluster: AdminClu
     assert cluster.controller.version == 0
 
 
-def test_replacing_all_settings_resets_what_is_not_named(cluster: AdminCluster) -> None:
+def test_replacing_all_settings_resets_the_others(cluster: AdminCluster) -> None:
     alter(cluster, (SESSION, SET, "50000"), (HEARTBEAT, SET, "6000"))
     resource = {"resource_type": GROUP, "resource_name": "g", "configs": [{"name": HEARTBEAT, "value": "7000"}]}
     [outcome] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, {"resources": [resource]}).responses

@@ -58,7 +58,7 @@ def test_e15_older_versions_are_let_through_and_throttled(limited: AdminCluster)
     assert create(limited, 5, ("b", 5)) == (10_000, [0])
 
 
-def test_e15_what_is_rejected_for_something_else_costs_nothing(limited: AdminCluster) -> None:
+def test_e15_changes_rejected_for_other_reasons_cost_nothing(limited: AdminCluster) -> None:
     assert create(limited, 7, ("a", 10)) == (0, [0])
     assert create(limited, 7, ("a", 10), ("b", 1)) == (0, [int(ErrorCode.TOPIC_ALREADY_EXISTS), 0])
     assert create(limited, 7, ("c", 1)) == (0, [0])
@@ -66,7 +66,7 @@ def test_e15_what_is_rejected_for_something_else_costs_nothing(limited: AdminClu
 
 
 @pytest.mark.parametrize(("version", "expected"), [(5, (5000, [EXCEEDED])), (4, (21_000, [0]))])
-def test_e15_deleting_costs_what_there_was(
+def test_e15_a_deletion_costs_the_deleted_partitions(
     limited: AdminCluster, version: int, expected: tuple[int, list[int]]
 ) -> None:
     create(limited, 7, ("a", 16))
@@ -77,7 +77,7 @@ def test_e15_deleting_costs_what_there_was(
 
 
 @pytest.mark.parametrize(("version", "expected"), [(3, (5000, [EXCEEDED])), (2, (9000, [0]))])
-def test_e15_more_partitions_cost_what_is_added(
+def test_e15_only_added_partitions_cost_quota(
     limited: AdminCluster, version: int, expected: tuple[int, list[int]]
 ) -> None:
     create(limited, 7, ("a", 16))

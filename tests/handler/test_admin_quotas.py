@@ -117,7 +117,7 @@ def test_only_checking_and_changing_nothing_write_nothing(filled: AdminCluster) 
         ([("ip", EXACT, "10.0.0.2")], False, set()),
     ],
 )
-def test_a_filter_describes_what_it_matches(filled: AdminCluster, matches: Any, strict: bool, found: Any) -> None:
+def test_a_filter_describes_its_matches(filled: AdminCluster, matches: Any, strict: bool, found: Any) -> None:
     assert set(describe(filled, *matches, strict=strict)) == found
 
 

@@ -80,7 +80,9 @@ def test_credentials_are_made_replaced_and_deleted(cluster: AdminCluster) -> Non
         ([], [("alice", 1, 4096), ("alice", 2, 1)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
-def test_what_kafka_rejects_changes_nothing(cluster: AdminCluster, deletions: Any, upsertions: Any, error: int) -> None:
+def test_changes_that_kafka_rejects_have_no_effect(
+    cluster: AdminCluster, deletions: Any, upsertions: Any, error: int
+) -> None:
     """The other users of the request still get their credentials."""
     outcome = altered(cluster, deletions, [*upsertions, ("carol", 1, 4096)])
     assert outcome.pop("carol") == 0

@@ -196,7 +196,7 @@ def test_validate_only_creates_nothing_and_allocates_no_rows(cluster: AdminClust
 
 
 @pytest.mark.parametrize("version", DELETE_VERSIONS)
-def test_a_deleted_topic_is_gone_before_the_response(cluster: AdminCluster, version: int) -> None:
+def test_a_topic_is_deleted_before_the_response(cluster: AdminCluster, version: int) -> None:
     """users.md row 14: delete and create take effect before the reply."""
     cluster.create("orders", 2)
     assert delete(cluster, "orders", "never", version=version)["orders"][0] == 0
@@ -304,7 +304,7 @@ def test_adding_partitions_can_be_tried_first(cluster: AdminCluster) -> None:
     assert add_partitions(cluster, "growing", 64) == (0, None)
 
 
-def test_auto_creation_reports_what_became_of_each_name(cluster: AdminCluster) -> None:
+def test_auto_creation_returns_the_error_of_each_name(cluster: AdminCluster) -> None:
     cluster.create("there")
     outcome = cluster.controller.auto_create(["there", "new", "new", "bad name"])
     assert outcome == {"there": 36, "new": 0, "bad name": 17}

@@ -45,7 +45,7 @@ def test_a_response_about_a_closed_partition_is_not_repeated(stepped: SteppedBro
     assert answered(client, stepped, metadata(["topic"]), ApiKey.METADATA, 8)[4:] != closed[4:]
 
 
-def test_what_is_described_while_the_topics_change_is_not_given_again(
+def test_a_response_made_while_the_topics_change_is_not_cached(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A response started with the old ACLs must not outlast them."""

@@ -150,7 +150,7 @@ def test_a_parked_fetch_wakes_when_the_stable_offset_moves(stepped: SteppedBroke
     assert answered(sent).values[0] == b"open"
 
 
-def test_what_cannot_be_read_yet_does_not_count_for_min_bytes(stepped: SteppedBroker) -> None:
+def test_unstable_records_do_not_count_for_min_bytes(stepped: SteppedBroker) -> None:
     owner = Owner(stepped, 0)
     owner.append(b"stable")
     owner.append(b"x" * 5_000, producer_id=7)

@@ -67,7 +67,7 @@ def test_idle_producers_are_forgotten_after_another_time(broker: SteppedBroker) 
 
 
 @pytest.mark.parametrize("name", ["num.partitions", "node.id"])
-def test_what_cannot_change_is_rejected(broker: SteppedBroker, name: str) -> None:
+def test_static_settings_are_not_changed(broker: SteppedBroker, name: str) -> None:
     """Some of these are dynamic in Kafka; here they are described as read-only, and changes are not stored."""
     with pytest.raises(ApiError, match="Cannot update these configs dynamically") as refused:
         alter(broker, name, "1")

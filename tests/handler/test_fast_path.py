@@ -30,7 +30,7 @@ def outcome(sent: Sent) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_a_request_that_is_cut_off_is_not_taken_for_the_cached_one(stepped: SteppedBroker, version: int) -> None:
+def test_a_truncated_request_is_not_equal_to_the_cached_one(stepped: SteppedBroker, version: int) -> None:
     client, owner = stepped.client(), stepped.partition("topic", 0).owner
     records = record_batch([b"a"])
     good = produce_frame(version, records)

@@ -92,7 +92,7 @@ def test_a_parked_fetch_of_a_session_is_woken_by_any_of_its_partitions(stepped: 
         consumer.fetch([(partition, 1)])
 
 
-def test_a_session_that_cannot_be_gone_on_with(stepped: SteppedBroker) -> None:
+def test_a_session_with_a_wrong_id_or_epoch_is_an_error(stepped: SteppedBroker) -> None:
     """Its client starts another one with a full request."""
     consumer = Consumer(stepped)
     begun = consumer.fetch([(0, 0)]).session
@@ -107,7 +107,7 @@ def test_a_session_that_cannot_be_gone_on_with(stepped: SteppedBroker) -> None:
     assert other.fetch().error == ID_MISMATCH
 
 
-def test_a_request_whose_response_could_not_be_sent_gets_another(stepped: SteppedBroker) -> None:
+def test_a_resent_request_gets_a_response_with_all_partitions(stepped: SteppedBroker) -> None:
     """Its processor has resent it to the handler: the response has all partitions, in case the client missed some."""
     consumer = Consumer(stepped)
     consumer.fetch([(0, 0), (1, 0)])

@@ -84,7 +84,7 @@ def test_the_limit_of_the_response_counts_whole(stepped: SteppedBroker) -> None:
     assert batches(fetch(stepped, places, min_bytes=ROOMY, max_bytes=max_bytes)) == [2, 1, 0]
 
 
-def test_what_is_not_there_yet_is_waited_for(stepped: SteppedBroker) -> None:
+def test_a_fetch_waits_for_missing_bytes(stepped: SteppedBroker) -> None:
     fill(stepped, "topic", 0, 2)
     sent = fetch(stepped, [(0, 0)], min_bytes=3 * len(BATCH))
     assert not sent.answers

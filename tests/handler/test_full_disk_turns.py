@@ -122,7 +122,7 @@ def test_a_death_before_all_are_restored_loses_nothing_and_leaves_nothing(broker
     check_takes_records_again(broker)
 
 
-def test_a_clean_stop_undoes_what_is_left(broker: SteppedBroker, restored: list[str]) -> None:
+def test_a_clean_stop_restores_the_remaining_logs(broker: SteppedBroker, restored: list[str]) -> None:
     send(broker, b"before")
     broker.settle()
     fill_the_disk(broker)

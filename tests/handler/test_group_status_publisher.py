@@ -209,7 +209,7 @@ def test_open_transactions_are_published_and_the_rest_is_counted(handler: Handle
     ]  # fmt: skip
 
 
-def test_what_is_too_much_is_counted(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omitted_groups_and_members_are_counted(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_status_publisher, "MOST_OFFSETS", 3)
     monkeypatch.setattr(group_status_publisher, "MOST_TRANSACTIONS", 1)
     for number in range(8):

@@ -161,7 +161,7 @@ def test_commits_keep_their_metadata(broker: SteppedBroker) -> None:
             broker.replace(handler)
 
 
-def test_c06_a_group_whose_name_is_not_utf_8_is_the_one_that_kafka_reads(broker: SteppedBroker) -> None:
+def test_c06_invalid_bytes_of_a_group_name_are_replaced_as_in_kafka(broker: SteppedBroker) -> None:
     """As of clients with names in Latin-1: they get their offsets, and others see the name with U+FFFD."""
     sent_name, name = b"caf\xe9", "caf\ufffd"
     parts = [{"partition_index": 0, "committed_offset": 5}]
@@ -430,7 +430,7 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(
 
 
 @pytest.mark.parametrize("version", [5, 6])
-def test_offsets_are_taken_only_as_part_of_a_transaction(
+def test_offsets_without_a_transaction_are_rejected(
     broker: SteppedBroker, producer: TransactionalProducer, version: int
 ) -> None:
     """KIP-890: not without AddOffsetsToTxn; from version 5 on the first commit adds the group to it. V07: also in 6."""
@@ -444,7 +444,9 @@ def test_offsets_are_taken_only_as_part_of_a_transaction(
     assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
 
 
-def test_a_transaction_commits_only_what_its_member_may(broker: SteppedBroker, producer: TransactionalProducer) -> None:
+def test_offsets_of_a_transaction_are_fenced_by_generation_and_member(
+    broker: SteppedBroker, producer: TransactionalProducer
+) -> None:
     """KIP-447: generation and member id fence a consumer that is no longer in the group."""
     member = Member(broker, "group")
     member.join()
@@ -458,7 +460,7 @@ def test_a_transaction_commits_only_what_its_member_may(broker: SteppedBroker, p
     assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
 
 
-def test_v05_a_transaction_of_a_consumer_group_hears_what_was_wrong(
+def test_v05_a_transaction_of_a_consumer_group_gets_the_exact_error(
     broker: SteppedBroker, producer: TransactionalProducer
 ) -> None:
     """KIP-1319: from version 6 on topics have ids, and errors are no longer ILLEGAL_GENERATION alone."""
@@ -574,7 +576,7 @@ def test_a_member_gets_its_assignment_for_a_death_of_its_coordinator_at_any_line
             break
 
 
-def test_what_is_committed_is_in_kafkas_own_format(broker: SteppedBroker) -> None:
+def test_offsets_are_stored_in_kafkas_format(broker: SteppedBroker) -> None:
     """The bytes of every version: tests/coordinator/test_group_records.py."""
     simple(broker, "group", {PLACES[0]: 5}, "note")
     values = broker.values(GROUP_TOPIC, coordinator_partition("group", GROUP_PARTITIONS))

@@ -48,7 +48,7 @@ def test_a_time_in_the_future_is_no_age(broker: SteppedBroker) -> None:
     assert ages(broker, times_of(broker, TIMESTAMP_MS - 5), [0]) == [0.0]
 
 
-def test_what_was_found_is_not_looked_up_again(broker: SteppedBroker, tmp_path: Path) -> None:
+def test_found_ages_are_cached(broker: SteppedBroker, tmp_path: Path) -> None:
     times = times_of(broker)
     assert ages(broker, times, [2, 4]) == [9.0, 8.0]
     for file in (tmp_path / "data" / f"{TOPIC}-0").glob("*.log"):

@@ -66,7 +66,7 @@ def test_a_small_commit_after_a_large_one_counts(broker: SteppedBroker) -> None:
     assert committed(broker, group, [("topic", index) for index in range(4)]) == [(7777, 0)] * 4
 
 
-def test_what_is_too_large_altogether_is_rejected_whole(broker: SteppedBroker) -> None:
+def test_a_commit_that_is_too_large_is_rejected_whole(broker: SteppedBroker) -> None:
     [group] = groups_of(broker, 0, 1, "g" * 20_000)
     sent = send(broker.client(), OFFSET_COMMIT, 8, commit(group, list(range(ROUNDS))))
     broker.settle()

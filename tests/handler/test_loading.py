@@ -298,7 +298,7 @@ def test_offsets_of_one_group_are_deleted_in_slices_while_requests_must_retry(
     assert not shard.offsets.topics()
 
 
-def test_offsets_of_one_group_expire_in_slices_and_what_is_committed_meanwhile_stays(broker: SteppedBroker) -> None:
+def test_offsets_of_one_group_expire_in_slices_and_new_commits_stay(broker: SteppedBroker) -> None:
     count = 1_000
     # Missing partitions of an existing topic.
     value = offset_value(CommittedOffset(5, -1, "", 0))

@@ -179,7 +179,7 @@ def test_a_segment_that_was_cleaned_by_other_rules_is_not_swapped_in(owner: Owne
     assert [info.base_offset for info in owner.log.segments()] == [0, 1, 2, 3]
 
 
-def test_what_follows_from_settings_no_longer_in_force_is_rejected(owner: Owner) -> None:
+def test_maintenance_by_outdated_settings_is_rejected(owner: Owner) -> None:
     """The cleaner may have read the old settings: later acknowledged records are under the new ones."""
     assert owner.retain(2, retention=(1000, -1)) == (ErrorCode.INVALID_CONFIG, -1)
     asked: list[tuple[int, bytes]] = []

@@ -41,7 +41,7 @@ def test_groups_of_all_handlers_are_described_once_in_their_order(stepped: Stepp
     assert {group.group_state for group in answer.groups} == {"Dead"}
 
 
-def test_what_is_asked_of_one_group_in_several_places_is_one_question(stepped: SteppedBroker) -> None:
+def test_requests_for_one_group_in_several_places_are_merged(stepped: SteppedBroker) -> None:
     stepped.create(GROUP_TOPIC, 4)
 
     def group(topics: list[tuple[str, list[int]]] | None) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_a_resource_is_described_once_with_all_the_keys_that_are_asked_for(stepp
 
 
 @short
-def test_what_makes_a_response_too_long_is_rejected_by_itself(broker: SteppedBroker) -> None:
+def test_elements_beyond_the_limit_of_a_response_are_rejected(broker: SteppedBroker) -> None:
     resources = [{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
     resources += [{"resource_type": 32, "resource_name": name, "configuration_keys": None} for name in GROUPS * 20]
     resources += [
@@ -101,7 +101,7 @@ def test_a_response_with_no_place_for_that_closes_its_connection(broker: Stepped
     assert "the response to its LIST_GROUPS exceeds 65536 bytes (response.max.bytes)" in caplog.text
 
 
-def test_a_question_of_a_client_that_has_gone_is_not_gone_on_with(stepped: SteppedBroker) -> None:
+def test_a_request_of_a_disconnected_client_is_abandoned(stepped: SteppedBroker) -> None:
     """But changes are completed, as in Kafka: a client may disconnect as soon as it has sent them."""
     client, looked_at = stepped.client(), []
     hosts = stepped.context.client_host_writer(client.processor)

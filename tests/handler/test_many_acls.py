@@ -134,7 +134,7 @@ def test_of_many_acls_all_or_none_are_made_and_deleted_whenever_the_controller_d
         assert turns > 5
 
 
-def test_filters_with_a_prefix_and_open_ones_mean_what_they_meant_one_by_one(broker: SteppedBroker) -> None:
+def test_each_filter_has_the_acls_that_it_matches(broker: SteppedBroker) -> None:
     """FilterIndex only omits ACLs that a filter cannot match; each result has the ACLs of its filter."""
     broker.client().send_frame(ApiKey.CREATE_ACLS, VERSION, create(20))
     broker.settle()

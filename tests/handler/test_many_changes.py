@@ -55,7 +55,7 @@ def credentials() -> dict[str, Any]:
         (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, credentials),
     ],
 )
-def test_what_some_slices_have_changed_is_known_everywhere_before_the_next_ones(
+def test_changes_of_some_slices_are_applied_everywhere_before_the_next_ones(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, key: ApiKey, version: int, request_of: Any
 ) -> None:
     """A single announcement at the end would need one long turn to read, with all clients' quotas recomputed."""

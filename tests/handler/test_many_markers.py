@@ -69,7 +69,7 @@ def test_markers_are_asked_for_a_few_at_a_time() -> None:
     assert desk.most == AT_ONCE
 
 
-def test_partitions_that_are_gone_or_fail_hold_no_others_up() -> None:
+def test_deleted_and_failed_partitions_do_not_delay_others() -> None:
     """A failed one is retried while the others continue."""
     desk = Desk()
     chance = random.Random(10)

@@ -65,7 +65,7 @@ def test_a_topic_deleted_and_created_again_is_another_topic(cluster: AdminCluste
     assert [topic.topic_id for topic, _ in changes.created] == [new.topic_id]
 
 
-def test_a_topic_that_came_and_went_unseen_is_reported_as_deleted(cluster: AdminCluster) -> None:
+def test_a_topic_created_and_deleted_unseen_is_reported_as_deleted(cluster: AdminCluster) -> None:
     cluster.controller.create_topics([NewTopic("brief", 2)])
     cluster.delete("brief")
     changes = cluster.handlers[0].refresh()
@@ -163,7 +163,7 @@ def few_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few_in_each_step")
 @pytest.mark.parametrize("missed_tombstones", [False, True])
-def test_many_changes_are_taken_over_in_steps_each_once(cluster: AdminCluster, *, missed_tombstones: bool) -> None:
+def test_many_changes_are_applied_in_steps_each_once(cluster: AdminCluster, *, missed_tombstones: bool) -> None:
     """Between two steps each topic is in its old or new state; later announcements belong to the next refresh."""
     before = {cluster.create(f"before-{number}", 2).name for number in range(2 * AT_ONCE)}
     cluster.create("stays", 1)

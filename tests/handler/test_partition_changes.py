@@ -36,7 +36,7 @@ class Log:
         self.changes.add(place, lambda: self.taken.append(name), opens=opens)
 
 
-def test_the_steps_of_one_place_are_taken_in_their_order() -> None:
+def test_steps_of_one_place_keep_their_order() -> None:
     log = Log()
     log.add(("a", 0), "delete a-0")
     log.add(("a", 1), "delete a-1")
@@ -60,7 +60,7 @@ def test_each_slice_runs_the_steps_of_one_partition() -> None:
         assert len(log.taken) == count
 
 
-def test_what_was_deleted_before_it_was_opened_is_opened_for_nobody() -> None:
+def test_a_partition_deleted_before_it_was_opened_stays_closed() -> None:
     log = Log()
     owned = OwnedPartitions(log.changes)
     log.add(("a", 0), "open", opens=3)
@@ -72,7 +72,7 @@ def test_what_was_deleted_before_it_was_opened_is_opened_for_nobody() -> None:
     assert log.taken == ["open", "delete"]
 
 
-def test_a_row_whose_settings_change_has_them_when_it_is_asked_for() -> None:
+def test_a_row_has_its_changed_settings_when_it_is_looked_up() -> None:
     """Each row separately, once, with the last of several changes; not after its partition's deletion."""
     taken: list[tuple[str, int]] = []
     changes = PartitionChanges()
@@ -130,7 +130,7 @@ def alter(broker: SteppedBroker, name: str, configs: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("by_its_connection", [False, True], ids=["first request", "like the one before"])
-def test_a_setting_holds_for_what_was_sent_after_the_response(broker: SteppedBroker, by_its_connection: bool) -> None:
+def test_a_setting_applies_to_requests_after_the_response(broker: SteppedBroker, by_its_connection: bool) -> None:
     """The owner finds the change and the Produce in the same turn."""
     too_large, client = 10, broker.client()
     broker.create("set", 4)
@@ -205,7 +205,7 @@ def test_a_topic_that_is_made_again_at_once_has_none_of_its_former_records(broke
     assert broker.values("again", index) == [b"after"]
 
 
-def test_what_is_asked_for_while_steps_are_taken_is_done_too() -> None:
+def test_changes_added_during_steps_are_made_too() -> None:
     """Settings that change while logs are opened do not wait for the next change."""
     log = Log()
     altered: list[int] = []
@@ -219,7 +219,7 @@ def test_what_is_asked_for_while_steps_are_taken_is_done_too() -> None:
     assert not log.changes
 
 
-def test_what_is_sent_waits_until_all_that_was_announced_is_taken_over(
+def test_requests_wait_until_all_announced_changes_are_applied(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Changes of many topics are applied over several turns; later requests and messages are read after the last."""
@@ -252,7 +252,7 @@ def sent_is_taken(broker: SteppedBroker, sent: Sent) -> bool:
     return bool(sent.answers)
 
 
-def test_what_there_was_no_room_to_open_is_opened_in_slices_when_there_is(broker: SteppedBroker) -> None:
+def test_partitions_without_descriptors_are_opened_in_slices_later(broker: SteppedBroker) -> None:
     """Not all in one turn; and a partition is opened immediately on access, like a new one."""
 
     def no_room(*_: object) -> None:

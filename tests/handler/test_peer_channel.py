@@ -79,7 +79,7 @@ def test_a_token_is_of_no_predecessor(channel: RequestChannel, bells: tuple[Sile
     assert {next(tokens[0]) for _ in range(1000)}.isdisjoint(next(tokens[1]) for _ in range(1000))
 
 
-def test_what_was_not_released_is_read_by_the_replacement(
+def test_unreleased_messages_are_read_by_the_replacement(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)

@@ -189,7 +189,7 @@ def test_a_slice_that_kills_is_its_requests_fault(stepped: SteppedBroker, caplog
     assert "ListGroups version 0 of client 'test'" in lines(caplog)[-1]
 
 
-def test_what_kills_in_the_commit_is_found_by_taking_each_alone(
+def test_a_request_that_kills_in_the_commit_is_found_by_handling_each_alone(
     stepped: SteppedBroker, kills: Callable[..., None]
 ) -> None:
     """The first death is not attributed: a turn commits all its staged batches together."""
@@ -244,7 +244,7 @@ def test_nobody_is_blamed_for_a_death_after_a_fault(stepped: SteppedBroker, monk
 
 @pytest.mark.parametrize("size", [6, 5000])
 @pytest.mark.parametrize("what", ["produce", "forwarded", "metadata"])
-def test_what_has_been_dropped_twice_is_dropped_at_no_death(
+def test_a_request_dropped_twice_is_dropped_without_a_death(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture, what: str, size: int
 ) -> None:
     """A client resends requests without a response. It is tried again after the window of restarts."""

@@ -37,7 +37,7 @@ def with_full_disk(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_what_could_not_be_written_is_rejected_again_by_a_replacement(
+def test_a_batch_that_was_not_written_is_rejected_again_by_a_replacement(
     stepped: SteppedBroker, with_full_disk: Callable[[Callable[[], object]], None], known: bool
 ) -> None:
     """Although later records have passed its offset meanwhile, and although there is space for it now."""
@@ -123,7 +123,7 @@ def test_a_duplicate_of_an_appended_batch_succeeds_though_its_commit_fails(
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_rejection_is_repeated_though_its_reason_has_gone(stepped: SteppedBroker, known: bool) -> None:
+def test_a_rejection_is_repeated_after_the_end_of_its_cause(stepped: SteppedBroker, known: bool) -> None:
     """The client may have resent the records: to append them now would duplicate them."""
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     fields = {"producer_id": 9, "producer_epoch": 0}
@@ -251,7 +251,7 @@ def test_appended_batches_are_not_rejected_because_their_log_cannot_be_opened(
     assert stepped.values("topic", foreign) == [b"held"]
 
 
-def test_what_was_cut_off_a_log_that_cannot_be_opened_is_rejected_for_good(
+def test_batches_truncated_from_a_log_that_cannot_be_opened_stay_rejected(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its note must not be valid for other records stored at the same offset later."""

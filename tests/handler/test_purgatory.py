@@ -73,7 +73,7 @@ def test_the_flags_are_up_before_the_second_try(delayed: Purgatory) -> None:
     assert seen == [{3, 4}]
 
 
-def test_rows_whose_flags_are_up_already_need_no_second_try(delayed: Purgatory) -> None:
+def test_rows_with_raised_flags_need_no_second_try(delayed: Purgatory) -> None:
     """The flags themselves report a move: a consumer that polls repeatedly is read once per poll."""
     first, second = Waiting(10, (1, 2)), Waiting(20, (1, 2, 3))
     delayed.watch(first.operation)
@@ -257,7 +257,7 @@ def test_a_completed_operation_is_released_at_once(delayed: Purgatory) -> None:
     assert known() is None
 
 
-def test_what_waits_and_what_it_watches_have_limits(delayed: Purgatory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_and_watched_rows_have_limits(delayed: Purgatory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(purgatory, "MOST_OPERATIONS", 2)
     monkeypatch.setattr(purgatory, "MOST_WATCHED_ROWS", 10)
     first, second = Waiting(100, range(6)), Waiting(200, range(3))

@@ -82,7 +82,7 @@ def test_a_request_is_about_the_first_partition_that_it_names(key: ApiKey, reque
     assert subject_of(request_, key, row_of) == expected
 
 
-def test_the_throttle_time_of_a_response_and_what_for() -> None:
+def test_the_throttle_time_of_a_response_and_its_quota() -> None:
     mutation = 1 + THROTTLED_BY.index("controller_mutation_rate")
     assert throttle_of({"throttle_time_ms": 5}) == (5, mutation)
     assert throttle_of({}) == (0, 0)

@@ -82,7 +82,7 @@ def test_c08_api_versions_of_an_unknown_version_get_a_response_of_version_0(step
     assert reader.at == len(sent.answer.payload)
 
 
-def test_api_versions_lists_what_is_dispatched_and_the_rejected_produce_versions(stepped: SteppedBroker) -> None:
+def test_api_versions_lists_the_served_and_the_rejected_produce_versions(stepped: SteppedBroker) -> None:
     """`C12`: Produce 0-2 are listed, although they are rejected."""
     sent = stepped.client().send(API_VERSIONS, 0, b"")
     stepped.settle()
@@ -149,7 +149,7 @@ def test_e08_a_fault_in_produce_gives_its_memory_back(
     assert stepped.handler(0).wait_ms() == 300
 
 
-def test_e08_a_fault_while_metadata_is_taken_over_loses_nothing_that_was_read(
+def test_e08_a_fault_while_metadata_is_applied_loses_no_request(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`E08`: neither requests nor messages of other targets; the next turn continues with them."""
@@ -196,7 +196,7 @@ def test_a_partition_that_cannot_be_opened_keeps_no_other_from_it(
     assert "cannot open fresh-1" in caplog.text
 
 
-def test_a_fault_while_metadata_is_taken_over_leaves_nothing_remembered_of_what_is_gone(
+def test_a_fault_while_metadata_is_applied_leaves_no_cache_of_deleted_topics(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Produce of a cached shape is not appended to the log of a deleted topic."""

@@ -27,7 +27,7 @@ def fill(producer: RingProducer, count: int) -> list[int]:
     return starts
 
 
-def test_everything_taken_is_released(ends: tuple[RingProducer, RingConsumer]) -> None:
+def test_every_read_request_is_released(ends: tuple[RingProducer, RingConsumer]) -> None:
     producer, consumer = ends
     ring = RequestRing(consumer, 0)
     fill(producer, 3)

@@ -108,7 +108,7 @@ def test_records_that_may_no_longer_be_read_are_rejected(stepped: SteppedBroker)
     assert [len(each.answers) for each in (bob, alice, elsewhere)] == [1, 1, 1]
 
 
-def test_what_was_found_before_is_not_given_when_the_wait_is_over(stepped: SteppedBroker) -> None:
+def test_records_found_before_a_denial_are_not_returned(stepped: SteppedBroker) -> None:
     """Too few bytes arrived for a response, then the right was revoked."""
     append(stepped, "topic")
     waiting = fetch(of(stepped, "bob"), {"topic": [0]}, min_bytes=100_000)

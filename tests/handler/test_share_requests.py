@@ -222,7 +222,7 @@ def test_a_member_that_its_group_has_removed_keeps_its_session_and_its_records(
     assert other.fetch()[0].acquired == [(2, 3, 2)]
 
 
-def test_of_two_acknowledgements_in_one_turn_the_second_is_rejected(
+def test_of_two_simultaneous_acknowledgements_the_second_is_rejected(
     broker: SteppedBroker, topic_id: bytes, make: Make
 ) -> None:
     """S88: the first is not committed yet."""

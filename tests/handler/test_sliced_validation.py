@@ -135,7 +135,7 @@ def test_nothing_overtakes_a_validated_batch_by_way_of_another_partition(
 
 @pytest.mark.parametrize("topic", ["compacted", "packed"])
 @pytest.mark.parametrize("several", [False, True], ids=["own", "forwarded"])
-def test_what_a_connection_sends_is_stored_in_its_order(
+def test_requests_of_a_connection_are_stored_in_their_order(
     stepped: SteppedBroker, validating: Validating, topic: str, several: bool
 ) -> None:
     """Long and short batches, also for another handler's partition, also by the fast path."""
@@ -243,7 +243,7 @@ def test_a_topic_deleted_while_a_batch_is_validated(stepped: SteppedBroker, vali
     assert stepped.released(0, 0)
 
 
-def test_what_is_validated_is_rejected_as_what_is_not(stepped: SteppedBroker, validating: Validating) -> None:
+def test_sliced_validation_rejects_as_validation_at_once(stepped: SteppedBroker, validating: Validating) -> None:
     partition = stepped.owned_by("compacted", 0)[0]
     keyless = record_batch([b"x", b"xx"] * (RECORDS // 2), keys=[b"k"] * (RECORDS - 1) + [None])
     client = stepped.client()

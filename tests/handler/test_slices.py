@@ -87,7 +87,7 @@ def test_small_requests_do_not_wait_for_large_ones(bench: Bench) -> None:
     assert bench.results == ["little"]
 
 
-def test_what_one_client_asks_for_is_done_in_its_order(bench: Bench) -> None:
+def test_requests_of_one_client_keep_their_order(bench: Bench) -> None:
     for name, count in (("first", 20), ("second", 1), ("third", 1)):
         bench.add(bench.steps(name, count), lane="one client")
     bench.turns()
@@ -118,7 +118,7 @@ def test_only_so_many_long_ones_are_under_way_and_only_so_many_wait(bench: Bench
     assert len(bench.results) == MOST_WAITING
 
 
-def test_what_is_short_is_done_soon_however_many_long_ones_there_are(bench: Bench) -> None:
+def test_short_requests_do_not_wait_for_many_long_ones(bench: Bench) -> None:
     for lane in range(60):
         bench.add(bench.steps(f"long {lane}", 1000), lane=lane)
     for _ in range(200):
@@ -138,7 +138,7 @@ def test_long_requests_continue_however_many_short_ones_arrive(bench: Bench) -> 
     assert "long" in bench.results
 
 
-def test_what_nobody_waits_for_ends(bench: Bench) -> None:
+def test_requests_without_a_client_end(bench: Bench) -> None:
     there = [True]
     closed: list[str] = []
 
@@ -218,7 +218,7 @@ def test_a_fault_ends_its_own_work_alone(bench: Bench, caplog: pytest.LogCapture
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_what_a_peer_asks_for_waits_for_nobody(bench: Bench) -> None:
+def test_requests_of_peers_do_not_wait(bench: Bench) -> None:
     for lane in range(2 * MOST_LONG):
         bench.add(bench.steps("client", 50), lane=lane)
     bench.slices.run_once()
@@ -228,7 +228,7 @@ def test_what_a_peer_asks_for_waits_for_nobody(bench: Bench) -> None:
     assert bench.results == ["peer"]
 
 
-def test_a_replacement_can_see_whose_slice_a_process_died_in(bench: Bench) -> None:
+def test_a_replacement_knows_the_request_of_the_last_slice(bench: Bench) -> None:
     seen: list[Any] = []
 
     def looks() -> Generator[None, None, None]:

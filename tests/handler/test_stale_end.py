@@ -96,7 +96,7 @@ def offsets_of(part: Part) -> list[int]:
 
 @pytest.mark.parametrize("level", [0, 1], ids=["all", "committed"])
 @pytest.mark.parametrize("offset", [0, 2, 3])
-def test_a_fetch_whose_end_grew_stale(
+def test_a_fetch_with_a_stale_end(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, level: int, offset: int
 ) -> None:
     """The slice ends with a batch, no offset is out of range, and no record is missing."""
@@ -113,7 +113,7 @@ def test_a_fetch_whose_end_grew_stale(
     assert part.high_watermark == 7
 
 
-def test_an_offset_by_time_whose_end_grew_stale(broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offset_by_time_with_a_stale_end(broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = CompactedPartition(broker)
     partition.append(b"a", b"b", b"c")
     partition.roll()

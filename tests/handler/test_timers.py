@@ -15,7 +15,7 @@ class Clock:
         return self.now_ns
 
 
-def test_what_is_due_is_called_once_in_order_of_deadlines() -> None:
+def test_due_timers_run_once_in_the_order_of_deadlines() -> None:
     called: list[str] = []
     timers = Timers(Clock())
     timers.after_ms(20, lambda: called.append("b"))

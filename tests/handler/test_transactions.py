@@ -168,7 +168,7 @@ def test_a_producer_that_a_log_does_not_know_begins_at_0() -> None:
     assert guards.validate(1, log, header(sequence=5), 12, 100) == (0, -1)
 
 
-def test_a_guard_lets_nothing_in_before_what_was_rejected_first() -> None:
+def test_a_guard_admits_the_first_rejected_batch_first() -> None:
     """A log that does not know the producer would accept any sequence number as its first: error 45."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
@@ -178,7 +178,7 @@ def test_a_guard_lets_nothing_in_before_what_was_rejected_first() -> None:
     assert guards.validate(1, log, header(sequence=5), 11, 100) == (0, -1)
 
 
-def test_what_a_fenced_producer_was_rejected_does_not_hold_up_its_successor() -> None:
+def test_rejected_batches_of_a_fenced_producer_do_not_delay_its_successor() -> None:
     """Sequence numbers of another epoch are unrelated to batches in flight in this one."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()

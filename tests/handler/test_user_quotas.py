@@ -100,7 +100,7 @@ def test_e09_new_sensors_apply_to_later_requests(stepped: SteppedBroker, monkeyp
 @pytest.mark.stepped(
     {"topic": 1}, handlers=1, settings={"broker.quota.produce.bytes": "100", "broker.quota.white.list.user": "alice"}
 )
-def test_e18_a_user_may_have_no_part_in_what_all_share(broker: SteppedBroker) -> None:
+def test_e18_a_user_can_be_exempt_from_the_shared_quota(broker: SteppedBroker) -> None:
     assert throttle_ms(broker, client_of(broker, "alice")) == 0
     assert throttle_ms(broker, client_of(broker, "bob")) > 0
 

@@ -23,7 +23,7 @@ def bench() -> Iterator[AcceptorBench]:
     made.close()
 
 
-def test_connections_go_round_robin_with_their_options(bench: AcceptorBench) -> None:
+def test_connections_are_handed_over_round_robin_with_their_options(bench: AcceptorBench) -> None:
     """`A06`, `A21`; `H12`: bytes already sent by a client are available to the processor."""
     bench.connect(count=4)
     for client in bench.clients:
@@ -132,7 +132,7 @@ def test_a_resting_listener_does_not_hold_up_the_other(bench: AcceptorBench) -> 
     assert bench.metric("accept_errors") == 1
 
 
-def test_a05_a_busy_listener_leaves_each_turn_to_the_others(bench: AcceptorBench) -> None:
+def test_a05_a_busy_listener_does_not_delay_the_others(bench: AcceptorBench) -> None:
     """One listener's backlog is accepted in batches."""
     bench.connect(listener=0, count=BATCH + 9)
     bench.connect(listener=1)
@@ -163,7 +163,7 @@ def test_a31_the_stop_flag_ends_the_sleep(bench: AcceptorBench) -> None:
     assert bench.acceptor._poll(3600 * SECOND_NS) == [bench.wake]
 
 
-def test_a31_closing_does_not_wait_for_room_and_drops_what_is_held(bench: AcceptorBench) -> None:
+def test_a31_closing_does_not_wait_for_room_and_drops_held_connections(bench: AcceptorBench) -> None:
     """With every queue full, one connection is held and others are in the backlog: all of them are closed."""
     bench.connect(count=2 * QUEUE_SOCKETS + 3)
     run_until(bench, lambda: bench.metric("connections_accepted", 0) == 2 * QUEUE_SOCKETS + 1)
@@ -191,7 +191,7 @@ def test_a25_a_socket_is_closed_that_cannot_be_configured_or_handed_over(
     run_until(bench, lambda: bench.acceptor.quotas.total == 1)
 
 
-def test_a_replaced_processor_leaves_only_what_it_adopted(bench: AcceptorBench) -> None:
+def test_only_adopted_connections_of_a_replaced_processor_remain(bench: AcceptorBench) -> None:
     """`A33`: a dead processor's connections are subtracted as a set; those still queued survive."""
     bench.connect(count=6)
     run_until(bench, lambda: bench.acceptor.quotas.total == 6)
@@ -207,7 +207,7 @@ def test_a_replaced_processor_leaves_only_what_it_adopted(bench: AcceptorBench) 
     assert not {new.serial for new in dead_had} & bench.acceptor.quotas.serials(0)
 
 
-def test_a_replaced_acceptor_learns_what_is_open(bench: AcceptorBench) -> None:
+def test_a_replaced_acceptor_gets_the_open_connections(bench: AcceptorBench) -> None:
     """`A33`: the processors report them; serials of the two acceptors never collide."""
     bench.connect(listener=1, count=5)
     run_until(bench, lambda: bench.acceptor.quotas.total == 5)
@@ -242,7 +242,7 @@ def test_a_replaced_acceptor_waits_a_second_for_a_processor_that_is_silent(bench
     successor.close()
 
 
-def test_a28_a_processor_that_goes_gets_nothing_more_and_is_uncounted_when_it_has_gone(bench: AcceptorBench) -> None:
+def test_a28_a_leaving_processor_gets_no_connection_and_is_uncounted_at_its_end(bench: AcceptorBench) -> None:
     """`A29`: including its queued connections. The new number is confirmed once, after the last connection for it."""
     count, ended, confirmed = [2], set[int](), list[int]()
     successor = AcceptorBench(generation=2, pairs=bench.pairs)

@@ -58,7 +58,7 @@ def test_a08_a26_a_higher_limit_accepts_waiting_clients() -> None:
         assert all(is_open(client) for client in bench.clients)
 
 
-def test_a08_a_free_slot_goes_to_the_listener_that_has_waited_longer() -> None:
+def test_a08_a_free_slot_is_for_the_listener_with_the_longest_wait() -> None:
     """Otherwise a listener with a constant stream of clients would get every slot."""
     with accepting(ConnectionLimits(total=2)) as bench:
         bench.connect(CLIENTS, count=2)
@@ -211,7 +211,7 @@ def test_a17_a18_the_excess_is_ordered_once_from_all_processors_together() -> No
         assert [orders(receiver) for receiver in bench.receivers] == [None, None]
 
 
-def test_a17_an_order_dies_with_its_processor_and_others_get_none_before_it_is_known_what_is_left() -> None:
+def test_a17_an_order_ends_with_its_processor_and_the_next_waits_for_the_remaining_count() -> None:
     with accepting(ConnectionLimits()) as bench:
         bench.connect(count=4)
         run_until(bench, lambda: bench.acceptor.quotas.total == 4)
@@ -243,7 +243,7 @@ def test_descriptors_are_kept_back_for_the_protected_listener(caplog: pytest.Log
         run_until(bench, lambda: bench.acceptor.quotas.by_listener[:2] == [3, 3])
 
 
-def test_a07_waits_come_before_rejections_and_delayed_rejections_before_immediate_ones() -> None:
+def test_a07_waits_precede_rejections_and_delayed_rejections_immediate_ones() -> None:
     """A connection subject to every limit: rate, slot, rate of its address, number of its address."""
     everything = ConnectionLimits(
         total=0, per_address=0, address_rate=2, listeners=(ListenerLimits(rate=1), ListenerLimits())

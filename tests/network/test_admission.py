@@ -106,7 +106,7 @@ def test_a14_as_many_as_an_address_may_have_and_no_more() -> None:
     assert chosen.is_full(THERE)
 
 
-def test_what_is_known_of_addresses_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_of_addresses_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MOST_ADDRESSES", 3)
     chosen = admitting(address_rate=1)
     for number in range(50):

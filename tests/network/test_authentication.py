@@ -47,7 +47,7 @@ def nothing_sent_on(bench: ProcessorBench) -> None:
     assert bench.targets[0].take() == []
 
 
-def test_b23_the_response_and_the_end_wait_and_what_comes_meanwhile_is_ignored(bench: ProcessorBench) -> None:
+def test_b23_a_failure_is_sent_after_a_delay_and_later_frames_are_ignored(bench: ProcessorBench) -> None:
     client = bench.connect()
     assert int(ask(client, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
     client.send(codec.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0wrong"}))
@@ -79,7 +79,7 @@ def test_b23_little_is_logged_of_a_long_name(bench: ProcessorBench, caplog: pyte
     assert len(line) < 500
 
 
-def test_b23_who_leaves_before_the_response_is_forgotten(bench: ProcessorBench) -> None:
+def test_b23_a_client_that_disconnects_before_the_response_is_forgotten(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(request_frame(METADATA, 4, 2))
     bench.run_once(5)
@@ -90,7 +90,7 @@ def test_b23_who_leaves_before_the_response_is_forgotten(bench: ProcessorBench) 
     assert bench.value("connections_closed", "failed_authentication") == 0
 
 
-def test_who_does_not_authenticate_in_time_is_closed(bench: ProcessorBench) -> None:
+def test_clients_that_do_not_authenticate_in_time_are_closed(bench: ProcessorBench) -> None:
     silent, busy = bench.connect(), bench.connect()
     log_in(busy)
     bench.clock.advance_ms(19_999)
@@ -130,7 +130,7 @@ def test_b24_after_its_end_a_session_has_no_more_requests_small_or_large(bench: 
     assert bench.published_value("sessions_expired") == 1
 
 
-def test_b24_a_large_request_begun_before_the_end_and_whole_behind_it_is_not_served(bench: ProcessorBench) -> None:
+def test_b24_a_large_request_completed_after_the_end_is_not_served(bench: ProcessorBench) -> None:
     client = bench.connect()
     log_in(client)
     client.send(struct.pack(">ihhi", 200_000, METADATA, 4, 1) + bytes(100_000))
@@ -143,7 +143,7 @@ def test_b24_a_large_request_begun_before_the_end_and_whole_behind_it_is_not_ser
     assert bench.published_value("sessions_expired") == 1
 
 
-def test_b25_a_session_is_begun_again_behind_the_responses_to_what_was_asked_before(bench: ProcessorBench) -> None:
+def test_b25_reauthentication_waits_for_earlier_responses(bench: ProcessorBench) -> None:
     client = bench.connect()
     log_in(client)
     bench.clock.advance_ms(30_000)
@@ -177,7 +177,7 @@ def test_b25_a_request_while_a_session_is_begun_again_is_a_failure(bench: Proces
         bench.wait_closed(client)
 
 
-def test_another_processor_takes_no_session_over(bench: ProcessorBench) -> None:
+def test_sessions_end_with_their_processor(bench: ProcessorBench) -> None:
     """SASL state is lost with its process: clients that reconnect authenticate again."""
     client = bench.connect()
     log_in(client)

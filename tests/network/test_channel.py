@@ -56,7 +56,7 @@ def segment(tmp_path: Path) -> tuple[Path, bytes]:
     return path, content
 
 
-def test_records_leave_in_one_segment_with_what_stands_around_them(segment: tuple[Path, bytes]) -> None:
+def test_records_and_the_fields_around_them_are_sent_in_one_segment(segment: tuple[Path, bytes]) -> None:
     path, content = segment
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
@@ -92,7 +92,7 @@ def test_b09_a_partial_write_continues_and_does_not_need_the_ring(
     assert channel.out_bytes == 0
 
 
-def test_b08_what_comes_while_a_send_is_unfinished_queues_behind_it(pair: tuple[Channel, socket.socket]) -> None:
+def test_b08_responses_queue_until_an_unfinished_send_ends(pair: tuple[Channel, socket.socket]) -> None:
     seed = random_seed()
     channel, client = pair
     expected = b""
@@ -139,7 +139,7 @@ def test_writing_to_a_client_that_has_left_raises(pair: tuple[Channel, socket.so
         channel.send_out()
 
 
-def test_a_large_request_takes_in_what_was_read_before_its_block_was_known() -> None:
+def test_a_large_request_includes_the_bytes_read_before_its_block() -> None:
     memory = bytearray(10)
     large = LargeReceive(1, 0, 6, memoryview(memory)[:6])
     large.take(b"abc")

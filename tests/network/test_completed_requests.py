@@ -76,7 +76,7 @@ def test_d21_rows_are_counted_by_api_when_they_are_finished(page: memoryview) ->
     assert [reading.phases[key, "total"].count for key in (0, 1, 3)] == [1, 2, 3]
 
 
-def test_api_keys_that_clients_make_up_take_no_room_on_the_page(page: memoryview) -> None:
+def test_unknown_api_keys_need_no_room_on_the_page(page: memoryview) -> None:
     made_up = [-32768, -2, -1, 5000, *range(1000, 1050)]
     reading = flushed(page, [(key, 1, 2, 3, 4, 5) for key in (*made_up, METADATA)], 6)
     assert {key for key, _ in reading.phases} == {METADATA}

@@ -9,7 +9,7 @@ from rotunda.broker.ipc import connection_id
     ("processor", "generation", "counter"),
     [(0, 1, 0), (0, 0, 0), (3, 1, 7), (255, 65535, 4294967295)],
 )
-def test_parts_come_back(processor: int, generation: int, counter: int) -> None:
+def test_an_id_is_split_into_its_parts(processor: int, generation: int, counter: int) -> None:
     identity = connection_id.make(processor, generation, counter)
     assert 0 <= identity < 2**63
     assert connection_id.processor_of(identity) == processor
@@ -34,7 +34,7 @@ def test_b18_the_counter_starts_again_at_0_and_ids_in_use_at_once_differ() -> No
     assert {connection_id.processor_of(each) for each in identities} == {2}
 
 
-def test_ids_that_are_taken_are_passed_over_but_not_for_ever() -> None:
+def test_used_ids_are_skipped_a_bounded_number_of_times() -> None:
     received = {connection_id.make(1, 2, counter) for counter in (0, 1, 3)}
     new_id = connection_id.id_allocator(1, 2, received.__contains__)
     assert [connection_id.counter_of(new_id()) for _ in range(3)] == [2, 4, 5]

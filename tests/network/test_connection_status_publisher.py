@@ -79,7 +79,7 @@ def test_long_names_are_cut_at_once(bench: Bench) -> None:
     assert len(channel.client_prefix) == 2 + MOST_CLIENT_ID_BYTES
 
 
-def test_it_tells_who_is_there_and_what_each_has_done(bench: Bench) -> None:
+def test_connections_are_published_with_their_counts(bench: Bench) -> None:
     channel = bench.connect(1)
     bench.introduce(channel, "loader", "librdkafka", "2.8")
     assert channel.client is not None
@@ -99,7 +99,9 @@ def test_it_tells_who_is_there_and_what_each_has_done(bench: Bench) -> None:
     }  # fmt: skip
 
 
-def test_it_tells_nobody_nothing_and_others_once_a_second(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_published_once_a_second_for_readers_only(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection_status_publisher, "MOST_CONNECTIONS", 2)
     for _ in range(3):
         bench.connect()

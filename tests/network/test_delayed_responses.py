@@ -31,7 +31,7 @@ def respond_late(
     bench.run_once(3)
 
 
-def test_a_response_waits_its_time_and_later_ones_wait_behind_it(bench: ProcessorBench) -> None:
+def test_a_response_is_delayed_and_later_ones_wait_for_it(bench: ProcessorBench) -> None:
     client, other = bench.connect(), bench.connect()
     for number in range(3):
         send(client, number)
@@ -51,7 +51,7 @@ def test_a_response_waits_its_time_and_later_ones_wait_behind_it(bench: Processo
     assert client.receive(10) == b"latebehind"
 
 
-def test_what_is_held_back_goes_when_its_test_ends_it_or_the_processor_does(bench: ProcessorBench) -> None:
+def test_delayed_responses_are_sent_when_the_test_or_the_processor_ends(bench: ProcessorBench) -> None:
     words = FaultWords(memoryview(bytearray(FaultWords.bytes_needed(1))), 1)
     bench.processor._responses.delayed.follow(words)
     client = bench.connect()
@@ -65,7 +65,7 @@ def test_what_is_held_back_goes_when_its_test_ends_it_or_the_processor_does(benc
         assert client.receive(4) == b"late"
 
 
-def test_what_a_target_has_read_before_the_end_of_delays_is_not_held_back(bench: ProcessorBench) -> None:
+def test_responses_to_requests_read_before_the_end_of_delays_are_sent(bench: ProcessorBench) -> None:
     """A fault counts a request before its response is ready, and a test may end the delay in between."""
     words = FaultWords(memoryview(bytearray(FaultWords.bytes_needed(1))), 1)
     bench.processor._responses.delayed.follow(words)
@@ -81,7 +81,7 @@ def test_what_a_target_has_read_before_the_end_of_delays_is_not_held_back(bench:
 
 
 @pytest.mark.parametrize("delay_ms", [1_000, 3_600_000])
-def test_a_closed_connection_takes_its_responses_along(bench: ProcessorBench, delay_ms: int) -> None:
+def test_delayed_responses_end_with_their_connection(bench: ProcessorBench, delay_ms: int) -> None:
     client = bench.connect()
     send(client, 1)
     [request] = bench.requests(1)

@@ -83,7 +83,7 @@ def test_closes_are_reported_once_and_in_few_messages(pair: Pair, client: socket
     assert closed == list(range(200))
 
 
-def test_a_reconciliation_lists_what_is_open_of_all_that_was_sent_before(pair: Pair, client: socket.socket) -> None:
+def test_a_reconciliation_lists_the_open_connections_of_all_earlier_ones(pair: Pair, client: socket.socket) -> None:
     sender, receiver = HandoffSender(pair[0]), HandoffReceiver(pair[1])
     for serial in range(300):
         assert sender.try_send(client, serial, serial % 3, ("10.1.2.3", 1))
@@ -102,7 +102,9 @@ def test_a_reconciliation_lists_what_is_open_of_all_that_was_sent_before(pair: P
     )
 
 
-def test_a_replacement_processor_says_hello_and_has_only_what_it_read_itself(pair: Pair, client: socket.socket) -> None:
+def test_a_replacement_processor_announces_itself_and_has_its_own_connections(
+    pair: Pair, client: socket.socket
+) -> None:
     sender, dead = HandoffSender(pair[0]), HandoffReceiver(pair[1])
     dead.hello(1)
     assert sender.try_send(client, 1, 0, ("127.0.0.1", 1))
@@ -133,7 +135,7 @@ def test_reports_wait_for_room_and_keep_their_order(pair: Pair, client: socket.s
     assert not receiver.wants_write
 
 
-def test_a18_an_order_is_obeyed_behind_what_was_handed_over_before_and_reported_behind_its_closes(
+def test_a18_an_order_follows_earlier_connections_and_its_report_follows_the_closes(
     pair: Pair, client: socket.socket
 ) -> None:
     sender, receiver = HandoffSender(pair[0]), HandoffReceiver(pair[1])

@@ -36,7 +36,7 @@ def fill(bench: ProcessorBench) -> None:
         bench.requests(1)
 
 
-def test_a_connection_whose_requests_take_too_much_is_read_on_as_they_get_responses(bench: ProcessorBench) -> None:
+def test_a_connection_over_its_memory_is_read_again_with_each_response(bench: ProcessorBench) -> None:
     client, other = bench.connect(), bench.connect()
     client.send(b"".join(frame(number, LARGE_BYTES) for number in range(5)))
     requests = bench.requests(3)
@@ -74,7 +74,7 @@ def test_without_room_a_connection_has_one_request_more_and_small_ones_as_ever(b
     assert [each.correlation_id for each in bench.requests(1)] == [71]
 
 
-def test_what_is_not_kept_ends_its_connection_when_its_target_is_replaced(bench: ProcessorBench) -> None:
+def test_a_request_without_a_copy_ends_its_connection_when_its_target_is_replaced(bench: ProcessorBench) -> None:
     fill(bench)
     kept, lost, elsewhere = bench.connect(), bench.connect(), bench.connect()
     kept.send(frame(80))
@@ -130,7 +130,7 @@ def test_d10_responses_held_for_an_earlier_one_count_as_output() -> None:
         assert [each.correlation_id for each in narrow.requests(1)] == [3]
 
 
-def test_the_count_is_what_the_channels_hold() -> None:
+def test_the_count_is_the_sum_of_the_channels_copies() -> None:
     seed = random_seed()
     chance = random.Random(seed)
     kept = KeptRequests(CONNECTION_MOST_BYTES, MOST_BYTES)

@@ -31,7 +31,7 @@ def bound(
     return listener
 
 
-def test_port_0_becomes_a_number_that_is_also_told(closing: ExitStack) -> None:
+def test_port_0_becomes_a_number_that_is_advertised(closing: ExitStack) -> None:
     listener = bound(closing, plaintext("127.0.0.1"))
     assert listener.port == listener.advertised_port > 0
     assert listener.socket.getsockname() == ("127.0.0.1", listener.port)
@@ -73,7 +73,7 @@ def test_a_port_in_use_is_exit_code_4() -> None:
         assert failure.value.exit_code == 4
 
 
-def test_a_port_taken_between_bind_and_listen_is_exit_code_4(closing: ExitStack) -> None:
+def test_a_port_used_between_bind_and_listen_is_exit_code_4(closing: ExitStack) -> None:
     first = bound(closing, plaintext("127.0.0.1"))
     second = bound(closing, plaintext("127.0.0.1", first.port))
     listen(first, 5)

@@ -46,7 +46,7 @@ class Network:
         return sensors.record_response(3, 0, now_ns)
 
 
-def test_b29_what_is_done_for_a_channel_is_charged_to_its_client() -> None:
+def test_b29_time_of_a_channel_is_charged_to_its_client() -> None:
     """B29: recorded by the processor without checking, and visible to the target of the next request."""
     network = Network(LIMITED)
     a, b = channel("a"), channel("b")

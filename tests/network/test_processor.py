@@ -34,7 +34,7 @@ def served(bench: ProcessorBench, client: Client) -> bool:
     return client.receive(8) == response_to(request)
 
 
-def test_a_request_comes_in_and_its_response_goes_out(bench: ProcessorBench) -> None:
+def test_a_request_is_received_and_its_response_sent(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(5, b"body"))
     (request,) = bench.requests(1)
@@ -72,7 +72,7 @@ def test_b03_the_loop_sleeps_until_a_bell_a_socket_or_a_new_connection_wakes_it(
     assert POLL_TIMEOUT_MS == 300
 
 
-def test_b02_new_connections_are_taken_twenty_at_a_time(bench: ProcessorBench) -> None:
+def test_b02_new_connections_are_received_twenty_at_a_time(bench: ProcessorBench) -> None:
     sockets = [socket.socketpair() for _ in range(NEW_CONNECTIONS + 1)]
     for serial, (ours, _) in enumerate(sockets):
         assert bench.acceptor.try_send(ours, serial, 0, ("127.0.0.1", 1))
@@ -145,7 +145,7 @@ def test_b01_b22_a_fault_of_ours_ends_one_connection_and_no_other(
 
 
 @pytest.mark.parametrize("step", ["opened", "begin"])
-def test_b22_what_a_connection_sends_that_could_not_be_set_up_is_never_taken(
+def test_b22_requests_of_a_connection_that_was_not_set_up_are_not_read(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Its user is unknown before it is closed: no request of it may reach a ring."""
@@ -234,7 +234,7 @@ def test_b22_a_fault_on_a_new_connection_costs_no_other_one_its_beginning(
     assert bench.published_value("connections_closed", "fault") == 1
 
 
-def test_d13_d21_what_is_counted(bench: ProcessorBench) -> None:
+def test_d13_d21_connections_requests_and_bytes_are_counted(bench: ProcessorBench) -> None:
     first, second = bench.connect(), bench.connect()
     first.send(frame(1) + frame(2, b"x", api_key=PRODUCE))
     second.send(frame(3))

@@ -109,7 +109,7 @@ def test_b27_below_the_cap_reading_continues(bench: ProcessorBench) -> None:
     assert bench.value("mutes", "output") == 0
 
 
-def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_responses_continue(bench: ProcessorBench) -> None:
+def test_b32_d01_a_full_ring_mutes_its_senders_only_and_responses_continue(bench: ProcessorBench) -> None:
     filler, other = bench.connect(), bench.connect()
     requests = fill_ring(bench, filler)
     filler.send(frame(50, bytes(60_000)) + frame(51))
@@ -127,7 +127,7 @@ def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_responses_continue(benc
     assert not bench.restless()
 
 
-def test_b32_a_full_response_ring_is_drained_whoever_the_responses_are_for(bench: ProcessorBench) -> None:
+def test_b32_a_full_response_ring_is_drained_for_any_connection(bench: ProcessorBench) -> None:
     """Responses for closed connections occupy the ring too: a target must not wait for its space in vain."""
     ended, client = bench.connect(), bench.connect()
     count = 2 * RING_BYTES // 50_000
@@ -206,7 +206,7 @@ def test_c04_nobody_is_silent_while_the_processor_is_blocked(bench: ProcessorBen
     assert bench.closed() == [silent.serial]
 
 
-def test_c04_who_drips_holds_no_memory_that_others_want(
+def test_c04_a_slow_sender_does_not_hold_memory_that_others_need(
     bench: ProcessorBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A byte now and then is not silence; while no other client waits for memory, its pace is acceptable."""
@@ -252,7 +252,7 @@ def test_b15_a_large_request_is_not_passed_for_ever(bench: ProcessorBench) -> No
     assert [each.correlation_id for each in bench.requests(1)] == [2]
 
 
-def test_b15_who_is_muted_for_something_else_holds_up_nobody(bench: ProcessorBench) -> None:
+def test_b15_a_channel_muted_for_another_cause_does_not_delay_others(bench: ProcessorBench) -> None:
     """It waits for memory and is then throttled: others get the free memory, and it gets its own when that is over."""
     first, throttled, other = bench.connect(), bench.connect(), bench.connect()
     first.send(frame(1, bytes(ARENA_BYTES - HEADER_BYTES), PRODUCE))

@@ -55,7 +55,7 @@ def test_b19_requests_sent_before_the_end_are_still_done(bench: ProcessorBench, 
 
 
 @pytest.mark.parametrize("body", [b"", bytes(60_000)])
-def test_b19_a_muted_channel_whose_client_is_gone_does_not_keep_the_loop_awake(
+def test_b19_a_muted_channel_of_a_disconnected_client_does_not_keep_the_loop_awake(
     bench: ProcessorBench, body: bytes
 ) -> None:
     client = bench.connect()
@@ -70,7 +70,7 @@ def test_b19_a_muted_channel_whose_client_is_gone_does_not_keep_the_loop_awake(
     assert not bench.restless()
 
 
-def test_b19_a_client_that_goes_while_it_waits_for_memory_is_noticed(bench: ProcessorBench) -> None:
+def test_b19_a_client_that_disconnects_while_it_waits_for_memory_is_noticed(bench: ProcessorBench) -> None:
     holder, client = bench.connect(), bench.connect()
     holder.send(frame(1, bytes(ARENA_BYTES - 100), PRODUCE))
     bench.requests(1, release=False)
@@ -84,7 +84,7 @@ def test_b19_a_client_that_goes_while_it_waits_for_memory_is_noticed(bench: Proc
     assert bench.sender.reclaim() or bench.sender.pool.used_bytes == 0
 
 
-def test_b19_a_client_that_goes_with_responses_unread_is_closed(bench: ProcessorBench) -> None:
+def test_b19_a_client_that_disconnects_with_responses_unread_is_closed(bench: ProcessorBench) -> None:
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     client.send(frame(1))
     (request,) = bench.requests(1)
@@ -118,7 +118,7 @@ def test_d12_earlier_requests_get_responses_before_a_bad_one_closes(bench: Proce
     bench.wait_closed(client)
 
 
-def test_d12_a_bad_request_behind_unsent_responses_waits_for_them(bench: ProcessorBench) -> None:
+def test_d12_a_bad_request_after_unsent_responses_waits_for_them(bench: ProcessorBench) -> None:
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     client.send(frame(1))
     (request,) = bench.requests(1)
@@ -159,7 +159,7 @@ def test_d12_a_close_with_unread_input_does_not_reset_the_connection(bench: Proc
     assert client.sock.recv(100) == b""
 
 
-def test_b17_idle_connections_are_closed_one_a_turn_least_recent_first() -> None:
+def test_b17_idle_connections_are_closed_one_at_a_time_least_recent_first() -> None:
     with ProcessorBench(connections_max_idle_ms=1000) as bench:
         clients = [bench.connect() for _ in range(3)]
         bench.clock.advance_ms(900)
@@ -228,7 +228,7 @@ def test_b21_a_truncated_segment_closes_the_connection(bench: ProcessorBench) ->
     assert bench.value("connections_closed", "io_error") == 1
 
 
-def test_b33_what_was_in_flight_to_a_dead_target_is_sent_again(bench: ProcessorBench) -> None:
+def test_b33_requests_in_flight_to_a_dead_target_are_resent(bench: ProcessorBench) -> None:
     """Except Produce: its owner's replacement finds it in the ring. The second response is ignored."""
     client = bench.connect()
     client.send(frame(1) + frame(2, api_key=PRODUCE) + frame(3) + frame(4, api_key=CREATE_TOPICS))
@@ -262,7 +262,7 @@ def test_b33_repeats_wait_for_room_and_none_is_lost(bench: ProcessorBench) -> No
     assert not bench.restless()
 
 
-def test_b33_a_target_that_dies_again_gets_what_still_waits_for_room_once(bench: ProcessorBench) -> None:
+def test_b33_a_target_that_dies_again_gets_each_waiting_request_once(bench: ProcessorBench) -> None:
     client = bench.connect()
     count = 2 * (RING_BYTES // 60_000)
     for number in range(count):
@@ -314,7 +314,7 @@ def test_b33_a_replaced_processor_drops_its_predecessors_responses_and_frees_the
     assert newcomer.receive(6) == b"answer"
 
 
-def test_draining_takes_nothing_new_and_lets_responses_leave(bench: ProcessorBench) -> None:
+def test_draining_reads_no_requests_and_sends_responses(bench: ProcessorBench) -> None:
     busy, idle, fetching = (bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES) for _ in range(3))
     busy.send(frame(1))
     fetching.send(frame(2, api_key=FETCH))
@@ -339,7 +339,7 @@ def test_draining_takes_nothing_new_and_lets_responses_leave(bench: ProcessorBen
     assert bench.value("connections_closed", "shutdown") == 4
 
 
-def test_a_stop_waits_for_a_produce_and_not_for_what_takes_long(bench: ProcessorBench) -> None:
+def test_a_stop_waits_for_a_produce_and_not_for_long_requests(bench: ProcessorBench) -> None:
     asking, producing = bench.connect(), bench.connect()
     asking.send(frame(1))
     producing.send(frame(2, api_key=0))
@@ -389,7 +389,7 @@ def test_a_stop_looks_often_whether_its_time_is_over(bench: ProcessorBench, monk
     assert max(sleeps) <= DRAINING_POLL_MS
 
 
-def test_a_client_that_goes_while_draining_is_closed_and_not_waited_for(bench: ProcessorBench) -> None:
+def test_a_client_that_disconnects_while_draining_is_closed(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1))
     bench.requests(1)
@@ -413,9 +413,7 @@ def test_a_foreign_descriptor_wakes_the_loop_once(bench: ProcessorBench) -> None
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_fetch_whose_records_have_gone_is_asked_again_and_its_connection_stays(
-    bench: ProcessorBench, early: bool
-) -> None:
+def test_a_fetch_with_removed_records_is_resent_and_its_connection_stays(bench: ProcessorBench, early: bool) -> None:
     client = bench.connect()
     client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH))
     requests = bench.requests(2)
@@ -434,7 +432,7 @@ def test_a_fetch_whose_records_have_gone_is_asked_again_and_its_connection_stays
     assert bench.closed() == []
 
 
-def test_what_cannot_be_sent_however_often_closes_the_connection(bench: ProcessorBench) -> None:
+def test_a_response_that_cannot_be_sent_repeatedly_closes_the_connection(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1, api_key=FETCH))
     (request,) = bench.requests(1)
@@ -446,7 +444,7 @@ def test_what_cannot_be_sent_however_often_closes_the_connection(bench: Processo
     assert client.wait_ended() == b""
 
 
-def test_only_what_changes_nothing_is_asked_again(bench: ProcessorBench) -> None:
+def test_only_requests_without_effect_are_resent(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1, api_key=METADATA))
     (request,) = bench.requests(1)

@@ -45,7 +45,7 @@ def test_d23_each_of_several_mutes_is_counted(page: memoryview) -> None:
     assert counts == dict.fromkeys(MUTE_CAUSES, 0) | {"pipeline": 2, "arena": 1}
 
 
-def test_b30_work_is_what_lies_between_two_waits(page: memoryview) -> None:
+def test_b30_work_is_the_time_between_two_waits(page: memoryview) -> None:
     metrics = ProcessorMetrics(MetricsWriter(page), 1_000)
     metrics.polled(1_300, 1_900)
     metrics.polled(2_000, 2_050)

@@ -65,7 +65,7 @@ def test_b33_a_target_is_noticed_once_it_is_ready() -> None:
     assert bench.told() == []
 
 
-def test_the_controller_is_behind_the_most_handlers() -> None:
+def test_the_controller_follows_the_most_handlers() -> None:
     bench = Bench()
     for place in ((Role.HANDLER, 0), (Role.HANDLER, HANDLERS), (Role.CONTROLLER, 0)):
         bench.slots.mark_ready(*place, 2)
@@ -86,7 +86,7 @@ def test_e04_while_requests_are_held_back_no_target_matters_and_then_all_do() ->
     assert bench.told() == []
 
 
-def test_e04_a_hold_that_ends_as_it_began_sends_nothing_again_but_to_who_was_replaced() -> None:
+def test_e04_a_hold_without_a_change_resends_to_replaced_targets_only() -> None:
     bench = Bench()
     bench.broker_words.set_hold(1)
     bench.told()
@@ -170,18 +170,18 @@ def test_b31_the_loop_ends_at_the_flag_and_drains_if_the_broker_does(
     assert (rounds.turns, rounds.drained, rounds.closed) == (3, draining, True)
 
 
-def test_b01_a_turn_that_fails_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_b01_a_failed_run_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     failing = ([True] * (MOST_FAULTS - 1) + [False]) * 2
     assert run(monkeypatch, failing).turns == len(failing)
 
 
-def test_when_no_turn_succeeds_any_more_the_process_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_ends_after_many_failed_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A corrupt ring, for example, remains corrupt: the loop would spin and fill the log."""
     with pytest.raises(ZeroDivisionError):
         run(monkeypatch, [True] * (MOST_FAULTS + 1))
 
 
-def test_a_stop_waits_a_moment_for_responses_that_take_long() -> None:
+def test_a_stop_waits_a_moment_for_slow_responses() -> None:
     stop, clock = StopFlag(), FakeClock()
     rounds = Rounds([], stop)
     rounds.asks_for_long = True

@@ -72,9 +72,7 @@ def test_b04_the_loop_does_not_sleep_while_responses_wait(bench: ProcessorBench,
     assert sum(len(client.read()) for client in clients) == len(requests) * len(b"answer")
 
 
-def test_b04_the_loop_does_not_sleep_on_connections_that_nobody_has_taken(
-    bench: ProcessorBench, sleeps: list[int]
-) -> None:
+def test_b04_the_loop_does_not_sleep_while_new_connections_wait(bench: ProcessorBench, sleeps: list[int]) -> None:
     """The hand-off wakes one poll; the next turn adopts the connection without another sleep."""
     bench.connect()
     bench.run_once()
@@ -101,7 +99,7 @@ def test_b05_memory_is_recovered_before_the_loop_sleeps(bench: ProcessorBench, s
     assert bench.requests(1)[0].payload == large[4:]
 
 
-def test_b05_idle_expiry_comes_last_so_a_request_that_has_arrived_saves_its_connection() -> None:
+def test_b05_idle_expiry_is_last_so_an_arrived_request_saves_its_connection() -> None:
     with ProcessorBench(connections_max_idle_ms=IDLE_MS) as bench:
         client = bench.connect()
         client.send(frame(1))
@@ -132,7 +130,7 @@ def test_b06_reading_and_writing_make_a_connection_the_most_recently_active(benc
     assert channel.last_active_ns == bench.clock.monotonic_ns()
 
 
-def test_b06_one_turn_reads_and_writes_the_same_connection(bench: ProcessorBench) -> None:
+def test_b06_one_run_reads_and_writes_the_same_connection(bench: ProcessorBench) -> None:
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     request = one_request(bench, client)
     bench.targets[0].answer(request, bytes(400_000))
@@ -227,7 +225,7 @@ def test_b20_every_end_but_a_rejection_is_at_once(
         assert bench.processor._by_id == {}
 
 
-def test_channels_that_take_long_to_read_are_read_in_several_steps_and_each_once(
+def test_channels_that_are_slow_to_read_are_read_in_several_steps_and_each_once(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients = [bench.connect() for _ in range(2 * PUBLISH_EVERY + 3)]
@@ -252,7 +250,7 @@ def test_channels_that_take_long_to_read_are_read_in_several_steps_and_each_once
     assert len(bench.requests(len(clients))) == len(clients)
 
 
-def test_channels_that_take_long_to_write_to_are_written_to_in_several_steps(
+def test_channels_that_are_slow_to_write_are_written_in_several_steps(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Channels with new responses, and channels whose sockets accept more of old ones; all are served eventually."""
@@ -286,7 +284,7 @@ def test_channels_that_take_long_to_write_to_are_written_to_in_several_steps(
     assert not bench.processor._selector.writable
 
 
-def test_a_client_that_reads_as_fast_as_it_is_written_to_has_no_turn_for_itself(
+def test_a_client_that_reads_as_fast_as_it_is_written_to_does_not_block_others(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A socket that accepts everything is written a limited number of bytes per turn; then other channels follow."""
@@ -324,7 +322,7 @@ def test_a_large_request_is_received_in_several_steps(bench: ProcessorBench, mon
     assert bench.requests(1)[0].payload == request[4:]
 
 
-def test_a_channel_that_ends_before_its_turn_to_be_written_to_is_forgotten(bench: ProcessorBench) -> None:
+def test_a_channel_that_ends_before_it_is_written_to_is_forgotten(bench: ProcessorBench) -> None:
     bench.connect()
     bench.run_once()
     [channel] = bench.processor._by_id.values()
@@ -334,7 +332,7 @@ def test_a_channel_that_ends_before_its_turn_to_be_written_to_is_forgotten(bench
     assert not writable
 
 
-def test_a_channel_that_ends_before_its_turn_to_be_read_is_forgotten(
+def test_a_channel_that_ends_before_it_is_read_is_forgotten(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients = [bench.connect() for _ in range(2 * PUBLISH_EVERY)]

@@ -98,7 +98,7 @@ def test_d14_d17_rows_of_many_apis_are_recorded_as_one_by_one(page: memoryview) 
     assert MetricsReader(page).read().histograms == wanted
 
 
-def test_what_clients_make_up_is_left_out(page: memoryview) -> None:
+def test_invented_names_and_versions_are_omitted(page: memoryview) -> None:
     reading = counted(page, [(UNKNOWN, 0, 0), (-5, -7, 35)])
     assert reading.tables["requests"] == {}
     assert reading.tables["request_errors"] == {}
@@ -132,7 +132,7 @@ def test_c09_connections_by_listener_and_software(page: memoryview) -> None:
     assert software_text("", "") == ""
 
 
-def test_names_of_software_go_with_their_last_connection(page: memoryview) -> None:
+def test_names_of_software_end_with_their_last_connection(page: memoryview) -> None:
     """Invented names occupy no room after their connections have closed, so real ones are published."""
     writer = MetricsWriter(page)
     for number in range(1000):

@@ -78,7 +78,7 @@ def test_software_is_known_from_the_request_that_names_it(bench: ProcessorBench)
     assert reported.clients[2].connection == reported.clients[1].connection
 
 
-def test_d21_a_request_whose_client_has_left_is_reported_when_it_gets_a_response(bench: ProcessorBench) -> None:
+def test_d21_a_request_of_a_disconnected_client_is_reported_with_its_response(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1, b"gone") + frame(2, b"gone"))
     first, second = bench.requests(2)
@@ -94,7 +94,7 @@ def test_d21_a_request_whose_client_has_left_is_reported_when_it_gets_a_response
     assert int(reported.events[1]["requests"]) == 1
 
 
-def test_a_replacement_counts_what_its_predecessor_had_in_memory(bench: ProcessorBench) -> None:
+def test_a_replacement_counts_the_rows_in_its_predecessors_memory(bench: ProcessorBench) -> None:
     client = bench.connect()
     for number in range(5):
         client.send(frame(number, b"me"))

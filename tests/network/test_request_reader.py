@@ -99,7 +99,7 @@ def test_a_request_is_described_by_its_first_bytes(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, 0, 1, 7])
-def test_c02_c03_a_bad_size_is_rejected_before_what_it_announces_has_come(wire: Wire, size: int) -> None:
+def test_c02_c03_a_bad_size_is_rejected_before_its_bytes_arrive(wire: Wire, size: int) -> None:
     """Row C03: an empty frame is invalid too. No memory is reserved for it: C04."""
     with pytest.raises(InvalidReceive, match=f"size {size}:"):
         wire.feed(struct.pack(">i", size))
@@ -114,7 +114,7 @@ def test_c02_a_request_of_exactly_the_limit_is_accepted(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("surplus", [-1, 0, 1])
-def test_c02_a_limit_below_what_goes_through_a_ring_holds_for_requests_that_come_whole(surplus: int) -> None:
+def test_c02_a_limit_below_the_inline_size_holds_for_whole_requests(surplus: int) -> None:
     limit = 500
     with ProcessorBench(socket_request_max_bytes=limit) as bench:
         wire = Wire(bench)
@@ -145,7 +145,7 @@ def test_nothing_to_read_is_no_end(wire: Wire) -> None:
     assert wire.read()
 
 
-def test_b07_one_read_takes_in_all_requests_that_have_arrived(wire: Wire) -> None:
+def test_b07_one_read_receives_all_requests_that_have_arrived(wire: Wire) -> None:
     """Kafka processes one request of a channel per poll; Rotunda all requests of one read, up to `pipeline.max`."""
     wire.client.send(b"".join(frame(number) for number in range(10)))
     wire.read()
@@ -153,7 +153,7 @@ def test_b07_one_read_takes_in_all_requests_that_have_arrived(wire: Wire) -> Non
 
 
 @pytest.mark.parametrize("size", [INLINE_REQUEST_BYTES, INLINE_REQUEST_BYTES + 1, 500_000, ARENA_BYTES])
-def test_every_size_arrives_whole_and_so_does_what_follows(wire: Wire, size: int) -> None:
+def test_every_size_and_the_next_request_arrive_whole(wire: Wire, size: int) -> None:
     seed = random_seed()
     body = bytes(range(256)) * (size // 256 + 1)
     large = frame(2, body[: size - HEADER_BYTES])
@@ -209,7 +209,7 @@ def test_a_repeat_has_the_same_sequence_and_stamp(wire: Wire, body: bytes) -> No
     assert again.payload == first.payload
 
 
-def test_a_repeat_that_finds_no_room_takes_none(wire: Wire) -> None:
+def test_a_repeat_without_room_allocates_none(wire: Wire) -> None:
     wire.feed(frame(1, bytes(200_000)))
     used = wire.bench.sender.pool.used_bytes
     fill_ring(wire.bench)

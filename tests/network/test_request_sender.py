@@ -27,7 +27,7 @@ def allocate(sender: RequestSender, size: int) -> Block:
     return block
 
 
-def test_h06_who_has_sent_it_travels_with_a_request_and_takes_room_in_its_ring(bench: ProcessorBench) -> None:
+def test_h06_the_user_of_a_request_is_in_its_ring_and_counts_in_its_size(bench: ProcessorBench) -> None:
     alice = pack_session("alice", "10.1.2.3")
     assert bench.sender.try_send(1, envelope(4), 0, b"abcd", alice)
     block = allocate(bench.sender, 5000)
@@ -98,7 +98,7 @@ def test_b33_a_request_larger_than_the_arena_lies_in_the_spill_area_one_at_a_tim
     assert allocate(sender, SPILL_BYTES).area == spill_area(0)
 
 
-def test_the_memory_of_a_spilled_request_goes_back_to_the_machine(bench: ProcessorBench) -> None:
+def test_the_memory_of_a_spilled_request_is_released(bench: ProcessorBench) -> None:
     block = allocate(bench.sender, TOO_LARGE_BYTES)
     block.view[:] = bytes(len(block.view))
     assert bench.spill_bytes_in_memory() >= TOO_LARGE_BYTES
@@ -108,7 +108,7 @@ def test_the_memory_of_a_spilled_request_goes_back_to_the_machine(bench: Process
     assert bytes(allocate(bench.sender, TOO_LARGE_BYTES).view[:4]) == bytes(4)
 
 
-def test_b33_a_replacement_writes_nothing_over_what_its_predecessor_left(bench: ProcessorBench) -> None:
+def test_b33_a_replacement_does_not_overwrite_requests_of_its_predecessor(bench: ProcessorBench) -> None:
     block = allocate(bench.sender, 100_000)
     block.view[:4] = b"old "
     send_block(bench.sender, block, 4)

@@ -71,7 +71,7 @@ def reading(bench: ProcessorBench) -> Iterator[Reading]:
     made.close()
 
 
-def test_d10_d11_responses_leave_in_request_order_whoever_gives_them(bench: ProcessorBench) -> None:
+def test_d10_d11_responses_of_all_targets_are_sent_in_request_order(bench: ProcessorBench) -> None:
     """Three targets send forty responses in a random order; the client's correlation ids are irrelevant."""
     seed = random_seed()
     generator = random.Random(seed)
@@ -166,7 +166,7 @@ def test_d06_no_response_on_the_wire_still_counts_as_one(reading: Reading) -> No
     assert reading.channel.next_response == 3
 
 
-def test_ranges_of_files_stand_between_inline_bytes(reading: Reading, tmp_path: Path) -> None:
+def test_file_ranges_are_sent_between_inline_bytes(reading: Reading, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789")
     (tmp_path / "b").write_bytes(b"abcdef")
     inodes = [(tmp_path / name).stat().st_ino for name in "ab"]
@@ -180,7 +180,7 @@ def test_ranges_of_files_stand_between_inline_bytes(reading: Reading, tmp_path: 
     assert reading.bench.responses.bytes_received == 18
 
 
-def test_an_early_response_keeps_its_file_although_the_segment_goes(reading: Reading, tmp_path: Path) -> None:
+def test_an_early_response_keeps_its_file_after_the_segments_removal(reading: Reading, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"records")
     ranges = [FileRange(0, bytes(path), path.stat().st_ino, 0, 7)]
@@ -206,7 +206,7 @@ def test_b33_a_response_too_large_for_a_ring_is_a_file_that_is_removed_when_read
 
 
 @pytest.mark.parametrize("connection", [CONNECTION, CONNECTION + 1])
-def test_b21_the_file_of_a_response_that_nobody_takes_is_removed(reading: Reading, connection: int) -> None:
+def test_b21_the_file_of_a_dropped_response_is_removed(reading: Reading, connection: int) -> None:
     reading.bench.targets[0].answer(reading.request(77, connection), bytes(500_000))
     assert len(list(reading.bench.directory.iterdir())) == 1
     assert reading.read() == b""

@@ -116,7 +116,7 @@ def test_d22_a_response_is_held_back_and_nothing_of_it_changes(on: ProcessorBenc
     assert on.published_value("answers_held_back") == 0
 
 
-def test_d22_what_comes_behind_it_waits_and_other_connections_do_not(on: ProcessorBench) -> None:
+def test_d22_later_responses_wait_and_other_connections_do_not(on: ProcessorBench) -> None:
     client, other = on.connect(), on.connect()
     assert failing(on, client, NOT_LEADER)
     assert not failing(on, client, NOT_LEADER)
@@ -171,7 +171,7 @@ def leave(bench: ProcessorBench, client: Client, group: str, error: int = NOT_CO
     )
 
 
-def test_d22_groups_are_distinguished_by_what_was_asked(on: ProcessorBench) -> None:
+def test_d22_groups_are_distinguished_by_the_request(on: ProcessorBench) -> None:
     client = on.connect()
     for group in "abcdefgh":
         assert leave(on, client, group)
@@ -205,16 +205,14 @@ def test_d22_it_is_off_unless_it_is_set_and_is_set_while_it_runs(bench: Processo
         ("broker_quota_white_list_user", "ANONYMOUS"),
     ],
 )
-def test_d22_h03_who_is_exempt_from_what_the_broker_does_to_all_is_from_this(
-    bench: ProcessorBench, name: str, value: str
-) -> None:
+def test_d22_h03_exempt_clients_are_not_delayed(bench: ProcessorBench, name: str, value: str) -> None:
     """H03: for example by its listener; the id of the listener is stored with the connection."""
     follow(bench, **{name: value})
     client = bench.connect(listener=1)
     assert all(leader_errors(bench, [client] * 3))
 
 
-def test_d22_the_request_log_says_why_and_the_time_is_nobodys_but_its_own(on: ProcessorBench) -> None:
+def test_d22_the_request_log_has_the_cause_and_the_delay(on: ProcessorBench) -> None:
     client = on.connect()
     failing(on, client, NOT_LEADER)
     failing(on, client, NOT_LEADER)
@@ -240,7 +238,9 @@ def test_d22_a_processor_that_ends_holds_nothing_back(on: ProcessorBench) -> Non
     on.turn_until(on.processor.drain, "nothing to be waited for")
 
 
-def test_d22_what_is_remembered_and_held_back_has_a_limit(on: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d22_known_failures_and_delayed_responses_have_limits(
+    on: ProcessorBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retry_storms, "MOST_REMEMBERED", 3)
     client = on.connect()
     for topic in "abcd":
@@ -251,7 +251,7 @@ def test_d22_what_is_remembered_and_held_back_has_a_limit(on: ProcessorBench, mo
     assert all(leader_errors(on, [client] * 3)), "too long to be looked at"
 
 
-def test_d22_a_closed_connection_takes_what_is_held_back_along(on: ProcessorBench) -> None:
+def test_d22_delayed_responses_end_with_their_connection(on: ProcessorBench) -> None:
     client = on.connect()
     failing(on, client, NOT_LEADER)
     assert not failing(on, client, NOT_LEADER)

@@ -57,7 +57,7 @@ def test_b11_whatever_the_order_a_channel_is_read_again_when_the_last_cause_ends
     assert selector.poll(0) == [(channel.fd, READ)]
 
 
-def test_b19_a_muted_channel_whose_client_has_left_is_set_aside(registered: Registered) -> None:
+def test_b19_a_muted_channel_of_a_disconnected_client_is_set_aside(registered: Registered) -> None:
     """The kernel reports a hang-up for any interest, so the loop would never sleep again."""
     selector, channel, client = registered
     client.send(b"x")
@@ -79,7 +79,7 @@ def test_b19_a_muted_channel_whose_client_has_left_is_set_aside(registered: Regi
     selector.unregister(channel)
 
 
-def test_b02_a_channel_that_the_kernel_rejects_is_not_taken_in(registered: Registered) -> None:
+def test_b02_a_channel_that_the_kernel_rejects_is_not_registered(registered: Registered) -> None:
     selector, channel, _ = registered
     again = Channel(channel.sock, 2, 2, 0, "peer")
     with pytest.raises(FileExistsError):

@@ -25,7 +25,7 @@ def waiting(bench: ProcessorBench) -> list[Taken]:
     return bench.targets[0].take()
 
 
-def test_d09_b11_the_response_leaves_at_once_and_what_comes_next_waits(bench: ProcessorBench) -> None:
+def test_d09_b11_the_response_is_sent_at_once_and_later_requests_wait(bench: ProcessorBench) -> None:
     """D09, E17: reading resumes when the time is over."""
     client = bench.connect()
     send(client, 1)
@@ -107,9 +107,7 @@ def test_d09_an_early_response_throttles_before_it_leaves(bench: ProcessorBench)
     assert len(bench.requests(1)) == 1
 
 
-def test_b28_a_channel_that_has_gone_is_forgotten_in_silence(
-    bench: ProcessorBench, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_b28_a_closed_channel_is_dropped_silently(bench: ProcessorBench, caplog: pytest.LogCaptureFixture) -> None:
     client, other = bench.connect(), bench.connect()
     for each in (client, other):
         send(each, 1)
@@ -148,7 +146,7 @@ def test_e17_a_throttled_client_that_hangs_up_gives_its_descriptor_back_at_once(
     assert waits.receive(2) == b"on"
 
 
-def test_b19_what_a_throttled_client_sent_before_it_hung_up_is_still_done(bench: ProcessorBench) -> None:
+def test_b19_requests_sent_before_a_throttled_client_disconnects_are_handled(bench: ProcessorBench) -> None:
     client = bench.connect()
     send(client, 1)
     [request] = bench.requests(1)

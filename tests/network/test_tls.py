@@ -66,7 +66,7 @@ def test_b06_a_handshake_is_the_preparation_of_its_channel(bench: ProcessorBench
     assert bench.value("handshakes_under_way") == 0
 
 
-def test_b04_requests_behind_a_large_one_in_the_same_record_are_read(bench: ProcessorBench) -> None:
+def test_b04_requests_after_a_large_one_in_the_same_record_are_read(bench: ProcessorBench) -> None:
     """Exactly the bytes of a large request are received: the following ones remain inside TLS."""
     client = TlsClient(bench).shake_hands()
     large = frame(1, os.urandom(LARGE_BYTES))
@@ -78,7 +78,7 @@ def test_b04_requests_behind_a_large_one_in_the_same_record_are_read(bench: Proc
 
 
 @pytest.mark.parametrize("pipeline", [1, 2])
-def test_b04_what_is_left_inside_tls_is_read_when_a_mute_ends(pipeline: int) -> None:
+def test_b04_bytes_left_inside_tls_are_read_when_a_mute_ends(pipeline: int) -> None:
     with tls_bench(pipeline_max=pipeline, pipeline_resume=1) as bench:
         client = TlsClient(bench).shake_hands()
         frames = [frame(1, os.urandom(LARGE_BYTES)), frame(2), frame(3), frame(4, os.urandom(LARGE_BYTES)), frame(5)]
@@ -333,7 +333,7 @@ def test_c18_a_client_is_given_the_name_that_it_asks_for(
 
 
 @pytest.mark.parametrize(("shows", "user"), [(True, "CN=alice,O=x"), (False, "ANONYMOUS")])
-def test_h06_a_client_is_who_its_certificate_says(shows: bool, user: str) -> None:
+def test_h06_the_user_is_the_name_in_the_certificate(shows: bool, user: str) -> None:
     from cryptography import x509  # noqa: PLC0415
     from cryptography.x509.oid import NameOID  # noqa: PLC0415
 
@@ -355,7 +355,7 @@ def test_h06_a_client_is_who_its_certificate_says(shows: bool, user: str) -> Non
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("has_ticket", [True, False])
-def test_h06_who_continues_with_a_session_is_the_same_user_until_others_are_trusted(
+def test_h06_a_resumed_session_has_the_same_user_until_the_truststore_changes(
     version: ssl.TLSVersion, has_ticket: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A session is resumed without the certificate; a listener with changed trust rejects the resumption."""
@@ -500,7 +500,7 @@ def test_the_kernel_is_asked_whether_it_encrypts(bench: ProcessorBench, monkeypa
         assert not tls_kernel_transport.kernel_encrypts(plain)
 
 
-def test_where_the_kernel_encrypts_files_go_to_it(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_sent_by_the_kernel_where_it_encrypts(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no keys here: the received bytes are the plain file, after the TLS records."""
     monkeypatch.setattr(tls_kernel_transport, "is_offered", lambda: True)
     monkeypatch.setattr(tls_kernel_transport, "kernel_encrypts", lambda _sock: True)
@@ -527,7 +527,7 @@ def test_b07_a_request_in_very_many_records_is_read_at_once(bench: ProcessorBenc
         assert len(bench.targets[0].take()) == 1
 
 
-def test_what_came_before_a_record_that_was_changed_is_served(bench: ProcessorBench) -> None:
+def test_requests_before_a_changed_record_are_served(bench: ProcessorBench) -> None:
     """Both are received together: the request is passed on, then the connection ends; no further event would arrive."""
     client = TlsClient(bench).shake_hands()
     changed = bytearray(client.records(frame(1)) + client.records(frame(2)))
@@ -539,7 +539,7 @@ def test_what_came_before_a_record_that_was_changed_is_served(bench: ProcessorBe
     assert bench.value("connections_closed", "fault") == 0
 
 
-def test_b09_a_response_that_the_socket_does_not_take_continues_where_it_was(bench: ProcessorBench) -> None:
+def test_b09_a_partly_sent_response_continues_at_its_position(bench: ProcessorBench) -> None:
     """Encrypted records are not encrypted again, with other reads and requests meanwhile; no bytes are sent twice."""
     client = TlsClient(bench, send_buffer=4096).shake_hands()
     expected = b""
