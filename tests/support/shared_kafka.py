@@ -6,12 +6,15 @@ those of PAIR never, those of SHORT end if they were begun by PLAIN.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 from ops.benchmarks.kafka import kafka
+from ops.compatibility.preparation import QUICK_JAVA
 from ops.free_ports import free_ports
 from rotunda.broker.client.admin import users
 from rotunda.broker.client.network.blocking_client import BlockingClient
@@ -83,7 +86,10 @@ def shared_kafka(directory: Path) -> Iterator[SharedKafka]:
         **sasl_settings("PAIR", ("PLAIN", "SCRAM-SHA-256")),
         **sasl_settings("SHORT", ("PLAIN", "SCRAM-SHA-256"), plain=30_000),
     }
-    with kafka(directory / "kafka", settings):
+    with ExitStack() as started:
+        # Few requests are not worth the slower of Java's two compilers.
+        with patch.dict(os.environ, QUICK_JAVA):
+            started.enter_context(kafka(directory / "kafka", settings))
         made = SharedKafka(ports, trusted)
         with BlockingClient(made.address()) as client:
             users.add(client, "alice", PASSWORD, ["SCRAM-SHA-256", "SCRAM-SHA-512"], 4096)
