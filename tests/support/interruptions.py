@@ -16,18 +16,21 @@ def interrupted_at_line(
     """Call ``run_once``, and ``interrupt`` before the ``line``-th line of files in ``where``; False if it has fewer."""
     left = line
 
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001 - as sys.settrace has it
+    def local(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001 - as sys.settrace has it
         nonlocal left
-        if event == "line" and left > 0 and may_die_in(frame, where):
+        if event == "line":
             left -= 1
             if left == 0:
                 interrupt()
-        return trace
+        return local
+
+    def enter(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001
+        return local if left > 0 and may_die_in(frame.f_code, where) else None
 
     before = sys.gettrace()
-    sys.settrace(trace)
+    sys.settrace(enter)
     try:
         turn()
     finally:
         sys.settrace(before)
-    return left == 0
+    return left <= 0

@@ -15,9 +15,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import count
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -137,11 +138,12 @@ class Client:
 
 def close_nameless(directory: Path) -> None:
     """Close unnamed files of a directory, which a target that died while it probed the disk has left open."""
-    for each in Path("/proc/self/fd").iterdir():
+    begins = f"{directory}/#"
+    for descriptor in os.listdir("/proc/self/fd"):
         with suppress(OSError):
-            path = str(each.readlink())
-            if path.startswith(f"{directory}/#") and path.endswith(" (deleted)"):
-                os.close(int(each.name))
+            path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - very many
+            if path.startswith(begins) and path.endswith(" (deleted)"):
+                os.close(int(descriptor))
 
 
 class SteppedBroker:
@@ -494,14 +496,15 @@ class SteppedBroker:
         return [record.value for record in self.records(topic, index)]
 
 
-def may_die_in(frame: FrameType, where: Sequence[str]) -> bool:
+@cache
+def may_die_in(code: CodeType, where: Sequence[str]) -> bool:
     """Return whether a death can be simulated in a function of files in ``where``.
 
     The kernel releases the file lock of a process that dies; here no process dies, so `_locked` itself must release it.
     """
-    path = frame.f_code.co_filename
+    path = code.co_filename
     ours = any(part in path for part in where) and not any(part in path for part in _NOT_THERE)
-    return ours and frame.f_code.co_name != OffsetCheckpoints._locked.__name__
+    return ours and code.co_name != OffsetCheckpoints._locked.__name__
 
 
 def died_at_line(line: int, do: Callable[[], object], where: Sequence[str]) -> bool:
@@ -517,7 +520,7 @@ def died_at_line(line: int, do: Callable[[], object], where: Sequence[str]) -> b
         return local
 
     def enter(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001
-        return local if may_die_in(frame, where) else None
+        return local if may_die_in(frame.f_code, where) else None
 
     before = sys.gettrace()
     sys.settrace(enter)

@@ -237,4 +237,4 @@ class Fuse:
 
     def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         del event, arg
-        return self._line if may_die_in(frame, OURS) else None
+        return self._line if may_die_in(frame.f_code, OURS) else None
