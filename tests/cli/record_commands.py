@@ -1,31 +1,21 @@
-"""`rotunda consume`, `rotunda produce` and kcat as processes: bytes in, bytes out."""
+"""`rotunda consume`, `rotunda produce` and kcat: bytes in, bytes out."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
 
+from tests.support import command_line
+from tests.support.command_line import REPOSITORY, Done
 from tests.support.deadline import deadline_s
-
-REPOSITORY = Path(__file__).parent.parent.parent
 
 #: Everything of a record but its place and time, with lengths, so that nothing is ambiguous.
 WHOLE = r"%K,%k,%S,%s,%h|%p|"
 
 
-class Done(NamedTuple):
-    """The result of a command."""
-
-    code: int
-    out: bytes
-    err: str
-
-
 def rotunda(bootstrap: str, *arguments: str, data: bytes = b"") -> Done:
-    """Run a command against a broker to its end."""
-    return ended([*command(bootstrap, *arguments)], data)
+    """Run a command against a broker to its end, in this process."""
+    return command_line.rotunda(*arguments, "--bootstrap", bootstrap, data=data)
 
 
 def kcat(bootstrap: str, *arguments: str, data: bytes = b"") -> Done:

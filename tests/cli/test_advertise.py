@@ -8,7 +8,7 @@ import pytest
 from rotunda.broker.cli.advertise import advertised_listeners
 from rotunda.broker.config.listeners import Listener
 from rotunda.broker.errors import UsageError
-from tests.support.supervised import command
+from tests.support.command_line import command
 
 ONE = [Listener("PLAINTEXT", "", 9092, "PLAINTEXT")]
 TWO = [*ONE, Listener("INNER", "10.0.0.1", 9094, "PLAINTEXT")]

@@ -15,8 +15,9 @@ import pytest
 
 from rotunda.broker.runtime import run_dir
 from rotunda.shm.segment import new_instance
+from tests.support.broker_process import BrokerProcess
+from tests.support.command_line import command, process
 from tests.support.deadline import wait_until
-from tests.support.supervised import command
 
 
 @pytest.fixture
@@ -134,6 +135,21 @@ def test_help_lists_every_command_once(arguments: tuple[str, ...]) -> None:
         assert len(re.findall(rf"^  {name} ", done.stdout, re.MULTILINE)) == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "topic list", "config list", "group list", "user list", "quota list", "acl list", "requests --json", "doctor",
+        "consume none", "mirror-config --to kafka:1", "print-config --json", "print-alerts",
+    ],
+)  # fmt: skip
+def test_command_in_a_process(broker: BrokerProcess, words: str) -> None:
+    """Other tests call main() in their own process, which has imported more."""
+    uses_broker = not words.startswith("print-alerts")
+    arguments = (*words.split(), *(("--run-dir", str(broker.run_dir)) if uses_broker else ()))
+    own, here = process(*arguments), command(*arguments)
+    assert (own.returncode, own.stdout, own.stderr) == (here.returncode, here.stdout, here.stderr)
+
+
 def test_help_of_a_command() -> None:
     assert command("help", "topic", "list").stdout == command("topic", "list", "--help").stdout
 
@@ -156,7 +172,7 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
     assert "rotunda" in command("completion", "bash").stdout
     found = tmp_path / "completions"
     line = "rotunda topic create --part"
-    command(
+    process(
         _ARGCOMPLETE="1", COMP_LINE=line, COMP_POINT=str(len(line)), _ARGCOMPLETE_STDOUT_FILENAME=str(found),
     )  # fmt: skip
     assert found.read_text().strip() == "--partitions"

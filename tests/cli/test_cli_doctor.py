@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.support.broker_process import PAGE, BrokerProcess
-from tests.support.supervised import command
+from tests.support.command_line import command
 
 BROKER_SETTINGS = {**PAGE, "num.network.threads": 1, "num.io.threads": 1}
 

@@ -16,8 +16,8 @@ import pytest
 from cryptography import x509
 
 from rotunda.broker.cli.cluster.client_snippets import Access, snippets
+from tests.support.command_line import command
 from tests.support.deadline import deadline_s
-from tests.support.supervised import command
 
 
 def init(directory: Path, *arguments: str) -> dict[str, Any]:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from tests.support.broker_process import REPOSITORY, BrokerProcess
-from tests.support.deadline import deadline_s, wait_until
-
-
-def user(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rotunda", "user", *arguments]
-    return subprocess.run(
-        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=deadline_s(60), check=False, input=typed
-    )
+from tests.support.broker_process import BrokerProcess
+from tests.support.command_line import command
+from tests.support.deadline import wait_until
 
 
 def on(broker: BrokerProcess, *arguments: str, typed: str = "") -> Any:
     """Return the JSON output of a command."""
-    done = user(*arguments, "--json", "--run-dir", str(broker.run_dir), typed=typed)
+    done = command("user", *arguments, "--json", "--run-dir", str(broker.run_dir), typed=typed)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -79,7 +71,7 @@ def test_users_are_added_listed_described_and_deleted(broker: BrokerProcess) -> 
 def test_what_is_wrong_is_said_and_nothing_changed(
     broker: BrokerProcess, arguments: tuple[str, ...], says: str
 ) -> None:
-    done = user(*arguments, "--run-dir", str(broker.run_dir))
+    done = command("user", *arguments, "--run-dir", str(broker.run_dir))
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
 
@@ -88,15 +80,15 @@ def test_the_first_user_of_a_broker_is_made_before_it_starts_and_not_while_it_ru
     settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "SCRAM-SHA-512"}
     broker = BrokerProcess(tmp_path, settings, ephemeral=False)
     data = ("--data-dir", str(broker.data_dir))
-    first = user("add", "alice", *data, typed="alice's\n")
+    first = command("user", "add", "alice", *data, typed="alice's\n")
     assert first.returncode == 0, first.stderr
-    made = json.loads(user("add", "bob", "--generate", "--json", *data).stdout)
+    made = json.loads(command("user", "add", "bob", "--generate", "--json", *data).stdout)
     broker.start()
     try:
         assert gets_in(broker.bootstrap, "alice", "alice's")
         assert gets_in(broker.bootstrap, "bob", made["password"])
         assert not gets_in(broker.bootstrap, "bob", "alice's")
-        refused = user("add", "carol", "--generate", *data)
+        refused = command("user", "add", "carol", "--generate", *data)
         assert refused.returncode == 4
         assert "in use by another broker" in refused.stderr
         assert made["password"] not in broker.log_text()

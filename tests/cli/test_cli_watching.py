@@ -17,8 +17,8 @@ from rotunda.broker.cli.instance.top import _table
 from rotunda.broker.request_log.columns import DATASETS
 from rotunda.broker.request_log.tables import schema_of
 from tests.support.broker_process import BrokerProcess
+from tests.support.command_line import command
 from tests.support.deadline import deadline_s
-from tests.support.supervised import command
 
 #: The command, and the beginning of its first line.
 COMMANDS = {

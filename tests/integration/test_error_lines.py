@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from rotunda.broker.security.development_ca import DevelopmentCa
 from tests.support.broker_process import BrokerProcess
+from tests.support.command_line import command
 from tests.support.deadline import deadline_s, wait_until
-from tests.support.supervised import command
 
 PLAIN_LISTENER, GOOD, EXPIRED, OTHER_NAME, SASL = range(5)
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'

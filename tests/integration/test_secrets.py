@@ -25,9 +25,9 @@ from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.errors import ApiError, ConfigError
 from tests.support.broker_process import PAGE, REPOSITORY, SHARED_MEMORY, BrokerProcess
+from tests.support.command_line import command
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.status_page import ask
-from tests.support.supervised import command
 
 #: The name of each says where it is planted.
 BY_FILE, BY_KAFKA_VARIABLE, BY_OWN_VARIABLE = "planted-by-file-0a1b", "planted-by-kafka-2c3d", "planted-by-own-4e5f"
@@ -88,8 +88,8 @@ def used(planted: Planted) -> None:
     producer.produce("orders", b"value")
     assert producer.flush(deadline_s()) == 0
     assert planted.broker.command("config", "list", "--all").returncode == 0
-    line = [sys.executable, "-m", "rotunda", "user", "add", "alice", "--run-dir", str(planted.broker.run_dir)]
-    subprocess.run(line, cwd=REPOSITORY, input=f"{BY_A_USER}\n", text=True, check=True, capture_output=True)
+    done = command("user", "add", "alice", "--run-dir", str(planted.broker.run_dir), typed=f"{BY_A_USER}\n")
+    assert done.returncode == 0, done.stderr
     for mechanism, user, password in (
         ("PLAIN", "bob", IN_A_JAAS_LINE),
         ("SCRAM-SHA-512", "alice", BY_A_USER),
@@ -216,10 +216,9 @@ def test_no_command_prints_them(planted: Planted) -> None:
     assert described.count("(hidden)") >= 2
     assert_none(leaks(described, "config describe"))
     # The configuration itself, without the broker.
-    line = [sys.executable, "-m", "rotunda", "print-config", "--config", str(planted.file), "--json"]
-    line += ["--set", f"status.token={BY_FLAG}"]
-    environment = {**os.environ, "KAFKA_METRICS_TOKEN": BY_KAFKA_VARIABLE}
-    done = subprocess.run(line, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
+    line = ("print-config", "--config", str(planted.file), "--json", "--set", f"status.token={BY_FLAG}")
+    done = command(*line, KAFKA_METRICS_TOKEN=BY_KAFKA_VARIABLE)
+    assert done.returncode == 0, done.stderr
     assert_none(leaks(done.stdout + done.stderr, "print-config"))
     assert "ssl.keystore.password" in done.stdout
 

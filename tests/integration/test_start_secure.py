@@ -16,8 +16,8 @@ from cryptography import x509
 
 from ops.compatibility import preparation
 from rotunda.broker.runtime import run_dir
+from tests.support.command_line import REPOSITORY, command
 from tests.support.deadline import deadline_s
-from tests.support.supervised import REPOSITORY, command
 
 #: The part of franz-go that the Go snippet uses.
 GO = ("kgo", "sasl/scram")

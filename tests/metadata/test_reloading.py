@@ -18,9 +18,9 @@ from rotunda.broker.metadata.process_counts import Room
 from rotunda.broker.metadata.reloading import reload
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import REPOSITORY
+from tests.support.command_line import command
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask
-from tests.support.supervised import command
 from tests.support.wire_client import WireClient
 
 pytestmark = pytest.mark.slow

@@ -20,8 +20,9 @@ from rotunda.broker.runtime.signals import DUMP_STACKS, StopFlag
 from rotunda.broker.runtime.stack_dumps import StackPipe
 from rotunda.broker.server_log.log_file import LogFile
 from tests.support.broker_process import REPOSITORY, BrokerProcess
+from tests.support.command_line import command
 from tests.support.deadline import deadline_s, wait_until
-from tests.support.supervised import Supervised, ask, command
+from tests.support.supervised import Supervised, ask
 from tests.support.wire_client import WireClient
 
 

@@ -16,8 +16,9 @@ from rotunda.broker.network.handoff import QUEUE_SOCKETS
 from rotunda.broker.runtime import run_dir
 from rotunda.shm.tables.process_slots import ACCEPTOR
 from tests.support.broker_process import is_alive
+from tests.support.command_line import command
 from tests.support.deadline import wait_until
-from tests.support.supervised import Supervised, ask, command
+from tests.support.supervised import Supervised, ask
 
 TWO = {"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"}
 ROLES = ("acceptor", "processor", "handler", "controller", "cleaner")

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from io import StringIO
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from rotunda.broker.cli.main import main
+from tests.support.command_line import command
 from tests.support.deadline import deadline_s, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -103,9 +102,8 @@ class BrokerProcess:
         return status_of(self.run_dir)
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one subcommand against this instance."""
-        line = [sys.executable, "-m", "rotunda", *arguments, "--run-dir", str(self.run_dir)]
-        return subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=deadline_s(60), check=False)
+        """Run a command against this instance."""
+        return command(*arguments, "--run-dir", str(self.run_dir))
 
     def ports(self) -> list[int]:
         """Return the advertised port of each listener."""
@@ -246,11 +244,10 @@ def status_of(run_dir: Path) -> dict[str, Any]:
 
 
 def output_of(*arguments: str) -> str:
-    """Return the output of a command that succeeds; runs in this process, which takes far less time."""
-    with redirect_stdout(StringIO()) as printed, redirect_stderr(printed):
-        code = main(list(arguments))
-    assert code == 0, printed.getvalue()
-    return printed.getvalue()
+    """Return the output of a command that succeeds."""
+    done = command(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -96,19 +96,6 @@ class Supervised:
         return [path for path in SHARED_MEMORY.iterdir() if f"rotunda-{self.process.pid}." in path.name]
 
 
-def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run one `rotunda` command."""
-    return subprocess.run(
-        [sys.executable, "-m", "rotunda", *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=deadline_s(60),
-        check=False,
-        env={**os.environ, **environment},
-    )
-
-
 def ask(client: socket.socket) -> str:
     """Return `index.generation` of the processor that holds the connection."""
     client.sendall(b"?")

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import PAGE, BrokerProcess
+from tests.support.command_line import command
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.sasl_broker import set_password
-from tests.support.supervised import command
 
 pytestmark = pytest.mark.slow
 

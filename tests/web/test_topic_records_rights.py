@@ -9,10 +9,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import PAGE, BrokerProcess
+from tests.support.command_line import command
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.sasl_broker import set_password
 from tests.support.status_page import ask
-from tests.support.supervised import command
 
 pytestmark = pytest.mark.slow
 
