@@ -264,9 +264,11 @@ def measure_librdkafka(place: Place) -> list[Comparison]:
         for number in range(-1, place.options.turns):
             for load in librdkafka.LOADS:
                 for server in rotated(list(place.brokers), number):
+                    before = server.spent()
                     rate = load.measure(client_of(server), LIBRDKAFKA_TOPIC)
+                    spent = processor_time.since(before, server.spent())
                     if number >= 0:
-                        sides[load.title][server.name].add(rate, 0, {})
+                        sides[load.title][server.name].add(rate, load.records / 1000, spent)
     return [Comparison(load.title, "records/s", sides[load.title], load.expected_ratio) for load in librdkafka.LOADS]
 
 
