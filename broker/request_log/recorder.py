@@ -206,7 +206,7 @@ class Recorder:
             rows["partition_row"] = self._subjects.of_rows(rows["partition_row"])
             if self._recent is not None:
                 self._recent.add_rows(rows, now_ns)
-            if self._history is not None and self._history.clients is not None:
+            if self._history is not None and self._history.clients is not None and self._records_history:
                 self._history.clients.add(rows)
             for hour, part in self._by_hour(rows, "received_ns"):
                 settlement = self._buffers.add("requests", hour, part, len(part), now_ns)
@@ -249,7 +249,7 @@ class Recorder:
         """Write the rows of a minute that has ended."""
         if self._history is None:
             return
-        if not self._metadata.broker_config.request_log_enable:
+        if not self._records_history:
             self._history.discard(self._now_us())
             return
         rows = self._history.run_once(self._now_us(), self._metadata.topics, is_last=is_last)
@@ -257,6 +257,11 @@ class Recorder:
             self._hour_files.add(row)
         if (rows or is_last) and self.is_prepared and not self._hour_files.is_saved:
             self._hour_files.save()
+
+    @property
+    def _records_history(self) -> bool:
+        config = self._metadata.broker_config
+        return config.request_log_enable and config.history_retention_ms != 0
 
     def _by_hour(self, rows: Rows, stamp: str) -> list[tuple[int, Rows]]:
         """Return (hour since the epoch, rows), nearly always one."""

@@ -68,9 +68,10 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     if not was_killed:
 
         def notice() -> bool:
-            if not context.recorder_rings.settings().enabled:
+            settings = context.recorder_rings.settings()
+            if not (settings.enabled and settings.retention.history_age_ms):
                 history.discard(clock.wall_ms() * 1000)
-                return False
+                return settings.enabled and roles.notice(clock.monotonic_ns())
             return roles.notice(clock.monotonic_ns()) or history.notice(clock.wall_ms() * 1000)
 
         _await_first(context, root, stop, notice)

@@ -77,7 +77,8 @@ def measure(directory: Path, options: argparse.Namespace) -> Measured:
     if options.against_kafka:
         found, failed = against_kafka.measure(directory, options)
         return Measured(comparison.tables(found), report.AGAINST_KAFKA, failed)
-    for each in (measure_start, measure_load, measure_groups, measure_request_log, measure_watched):
+    every = (measure_start, measure_load, measure_groups, measure_request_log, measure_history, measure_watched)
+    for each in every:
         each(directory, options, rows.append)
     return Measured(report.table(rows), report.FIGURES)
 
@@ -242,24 +243,48 @@ def measure_against(
     add: Callable[[Row], None],
 ) -> None:
     """One case against two brokers."""
-    seconds = options.seconds / turns.PER_LOAD
-    arguments = case.kload_arguments("log", PARTITIONS, seconds)
-
-    def rate_and_cost_us(broker: programs.RunningBroker) -> tuple[float, float]:
-        pids = broker.pids()
-        before_ns = idle.cpu_ns(pids)
-        rate = programs.kload(directory, case.command, broker.port, arguments)[case.unit]
-        return rate, (idle.cpu_ns(pids) - before_ns) / 1000 / rate / seconds
-
     for broker in brokers:
         programs.kload(directory, "create", broker.port, ["log", str(PARTITIONS)])
-        rate_and_cost_us(broker)
-    found = turns.alternate(turns.count(options.turns), *(partial(rate_and_cost_us, broker) for broker in brokers))
+        rate_and_cost_us(directory, options, case, broker)
+    turn = partial(rate_and_cost_us, directory, options, case)
+    found = turns.alternate(turns.count(options.turns), *(partial(turn, broker) for broker in brokers))
     (rates, costs), (other_rates, other_costs) = (tuple(zip(*each, strict=True)) for each in found)
     rate, cost = turns.ratio(rates, other_rates), turns.ratio(costs, other_costs)
     print(f"request log: {case.title}: {rate:.3f} of the rate, {cost:.3f} of the processor time", flush=True)
     title = f"{case.title}, request log on against off (processor time {cost:.2f})"
     add(turns_row(title, case, f"off {median(other_rates):,.0f}", rates, rate))
+
+
+def rate_and_cost_us(
+    directory: Path, options: argparse.Namespace, case: cases.Case, broker: programs.RunningBroker
+) -> tuple[float, float]:
+    """Run a turn of a case; return its rate, and the processor time of all processes by request or megabyte."""
+    seconds = options.seconds / turns.PER_LOAD
+    arguments, pids = case.kload_arguments("log", PARTITIONS, seconds), broker.pids()
+    before_ns = idle.cpu_ns(pids)
+    rate = programs.kload(directory, case.command, broker.port, arguments)[case.unit]
+    return rate, (idle.cpu_ns(pids) - before_ns) / 1000 / rate / seconds
+
+
+def measure_history(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
+    """Measure the cost of the history: a broker that records it in every second turn."""
+    case = cases.HISTORY
+    title = f"{case.title}, history on against off: processor time"
+    if not cases.is_chosen(title, options.case):
+        return
+    with programs.broker(directory / "history", options.set) as running:
+        programs.kload(directory, "create", running.port, ["log", str(PARTITIONS)])
+
+        def cost_us(retention_ms: int) -> float:
+            running.configure(f"history.retention.ms={retention_ms}")
+            return rate_and_cost_us(directory, options, case, running)[1]
+
+        cost_us(-1)
+        costs, without = turns.alternate(turns.count(options.turns), partial(cost_us, -1), partial(cost_us, 0))
+    ratio, most = turns.ratio(costs, without), case.expected_ratio or 0
+    print(f"{title}: {ratio:.4f}", flush=True)
+    values = f"{median(costs):.2f} µs a request", f"off {median(without):.2f}"
+    add(Row(title, *values, f"{ratio:.3f}", verdict(f"≤ {most:g}", ratio <= most)))
 
 
 def turns_row(title: str, case: cases.Case, other: str, rates: Sequence[float], ratio: float) -> Row:

@@ -78,6 +78,9 @@ REQUEST_LOG = (
     Case("1 MB Produce, 4 connections", "produce", 4, 1, MEGABYTE_RECORDS, "append", "mb_s", 0.99),
 )
 
+#: With the history against without it, in processor time.
+HISTORY = small_produce(64, 1, 1.005)
+
 #: Processor time that this many browsers on the status page add, at 500 requests/s of 64 connections.
 WATCHED = Case("", "produce", 64, 1, ("1", "100", "1", "500"), "echo", "req_s", None)
 BROWSERS = 20

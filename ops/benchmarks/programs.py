@@ -165,6 +165,10 @@ class RunningBroker:
         """Return the processor time of the processes of each role."""
         return {role: processor_time.total(map(processor_time.of_process, pids)) for role, pids in roles.items()}
 
+    def configure(self, setting: str) -> None:
+        """Change a setting. Raises MeasurementError."""
+        run(rotunda("config", "set", setting, "--run-dir", str(self.run_dir)))
+
     def pids(self) -> tuple[int, ...]:
         """Return the process ids of the supervisor and all its children."""
         return tuple({pid for pids in self.roles().values() for pid in pids})

@@ -175,6 +175,18 @@ def test_the_history_has_a_retention_of_its_own(bench: HistoryBench) -> None:
     assert list(bench.root.iterdir()) == []
 
 
+def test_without_retention_no_history_is_recorded(tmp_path: Path) -> None:
+    bench = HistoryBench(tmp_path / "request-log", history_retention_ms=0)
+    bench.push(rows_of(bench.clock, 4))
+    bench.watched.add_event(WALL_MS * 1000, "rebalance", "billing: a member joined")
+    bench.finish_requests(PRODUCE, 4)
+    bench.run_once(MINUTE_MS)
+    bench.recorder.finish()
+    assert len(bench.read("requests")) == 4
+    assert bench.read("history") == []
+    assert not bench.recorder.is_busy
+
+
 def test_a_range_becomes_points_of_whole_steps(bench: HistoryBench) -> None:
     for count in (1, 2, 3):
         bench.finish_requests(PRODUCE, count, us=10)

@@ -91,5 +91,5 @@ class RequestLogSettings:
         least=-1,
         dynamic=True,
         doc="Age at which files of the history (aggregates of each minute, dataset history of the request log) are "
-        "deleted; -1: never.",
+        "deleted; -1: never; 0: no history is recorded.",
     )
