@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 3
 _CHANGED = "RecordsChanged"
 _UNREADABLE = re.compile(r"RecordsUnreadable: (.*)")
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 #: Files of a partition are written one after the other, without sorting the records by partition.
 _WRITTEN_WITH = {"spark.sql.maxConcurrentOutputFileWriters": "2", "spark.sql.optimizer.plannedWrite.enabled": "false"}
 
@@ -109,6 +110,11 @@ def export(
 
 def _failed(topic: str, output: str, error: Exception) -> JobFailed:
     """Return the failure to raise for an error of Spark or of a file system: its innermost cause in one line."""
+    if missing := _MISSING.search(str(error)):
+        return JobFailed(
+            f"the executors' Python has no {missing[1]}: install 'rotunda-broker[spark]' for it, or name another one "
+            "in PYSPARK_PYTHON; nothing was exported"
+        )
     causes = re.findall(r"Caused by: (.*)", str(error)) or [str(error).strip().partition("\n")[0]]
     return JobFailed(
         f"{topic} cannot be exported to {output}: {causes[-1]}; run it again when that is repaired, or use another "

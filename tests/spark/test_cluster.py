@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import duckdb
 import pyspark
 import pytest
 
 import rotunda
+from tests.integration.test_start_secure import Secured
 from tests.spark.test_runs import FEW_PARTS, JOB_SECONDS, QUICK_TO_START, RANGE, failed_with, run
 from tests.support.broker_process import REPOSITORY
 from tests.support.deadline import wait_until
@@ -41,6 +43,36 @@ def test_a_master_with_a_worker_runs_what_spark_submit_is_given(tmp_path: Path) 
     assert found["rowsRead"] == len(rows)
     assert found["tables"]["latency"]["rows"]
     assert len(list(tmp_path.glob("worker/app-*/*/stderr"))) == 2, "executors of the job"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * JOB_SECONDS)
+def test_a_master_with_a_worker_exports_a_topic_beside_a_secured_broker(tmp_path: Path) -> None:
+    output = tmp_path / "orders"
+    secured = Secured(tmp_path)
+    secured.start()
+    try:
+        produce = [sys.executable, "-m", "rotunda", "produce", "orders", *secured.where]
+        export = [sys.executable, "-m", "rotunda", "report", *secured.where, "export", "orders"]
+        bare = tmp_path / "python"
+        bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+        bare.chmod(0o755)
+        with standalone(tmp_path) as master:
+            for number in (1, 2):
+                records = "".join(f"{number}-{each}\n" for each in range(100))
+                subprocess.run(produce, input=records, text=True, check=True, cwd=REPOSITORY, timeout=JOB_SECONDS)
+                where = ["--output", str(output), "--master", master]
+                done = run([*export, *where], {"PYSPARK_PYTHON": sys.executable}, JOB_SECONDS)
+                assert f"100 records of orders: run {number}" in done.stdout, done.stderr
+            subprocess.run(produce, input="more", text=True, check=True, cwd=REPOSITORY, timeout=JOB_SECONDS)
+            done = run([*export, *where], {"PYSPARK_PYTHON": str(bare)}, JOB_SECONDS)
+            assert "install 'rotunda-broker[spark]' for it, or name another one" in failed_with(done)
+        assert list(tmp_path.glob("worker/app-*/*/stderr")), "executors of the job"
+    finally:
+        secured.stop()
+    with duckdb.connect() as connection:
+        found = connection.sql(f"SELECT value FROM read_parquet('{output}/records/**/*.parquet')").fetchall()  # noqa: S608
+    assert sorted(value.decode() for (value,) in found) == sorted(f"{n}-{each}" for n in (1, 2) for each in range(100))
 
 
 @contextmanager
