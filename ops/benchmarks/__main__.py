@@ -246,8 +246,8 @@ def measure_against(
     for broker in brokers:
         programs.kload(directory, "create", broker.port, ["log", str(PARTITIONS)])
         rate_and_cost_us(directory, options, case, broker)
-    turn = partial(rate_and_cost_us, directory, options, case)
-    found = turns.alternate(turns.count(options.turns), *(partial(turn, broker) for broker in brokers))
+    measured = partial(rate_and_cost_us, directory, options, case)
+    found = turns.alternate(turns.count(options.turns), *(partial(measured, broker) for broker in brokers))
     (rates, costs), (other_rates, other_costs) = (tuple(zip(*each, strict=True)) for each in found)
     rate, cost = turns.ratio(rates, other_rates), turns.ratio(costs, other_costs)
     print(f"request log: {case.title}: {rate:.3f} of the rate, {cost:.3f} of the processor time", flush=True)

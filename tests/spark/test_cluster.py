@@ -47,7 +47,7 @@ def test_a_master_with_a_worker_runs_what_spark_submit_is_given(tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * JOB_SECONDS)
-def test_a_master_with_a_worker_exports_a_topic_beside_a_secured_broker(tmp_path: Path) -> None:
+def test_a_master_with_a_worker_exports_a_topic_of_a_secured_broker(tmp_path: Path) -> None:
     output = tmp_path / "orders"
     secured = Secured(tmp_path)
     secured.start()
