@@ -323,6 +323,17 @@ def test_no_more_records_are_in_flight_than_allowed() -> None:
     assert read(window, log, "b") == [(5, 9, 2)]
 
 
+def test_a_full_window_moves_over_records_that_compaction_has_removed() -> None:
+    """S65, S78."""
+    window, log = window_of(*[20] * 6)
+    acquired = read(window, log)
+    assert acquired == [(0, 59, 1)]
+    assert answer(window, RELEASE, [Acquired(0, 39, 1)]) == 0
+    assert read(window, log[3:], "b") == []
+    assert window.start_offset == 40
+    assert read(window, log[3:], "b") == [(60, 99, 1)]
+
+
 def test_a_batch_that_fails_is_delivered_in_ever_smaller_parts() -> None:
     """S75, S84."""
     window, log = window_of(40, 20)
@@ -388,18 +399,24 @@ def test_renewals_need_no_memory_until_their_end() -> None:
     assert window.expire(199 + 10**9, TERMS) == 50
 
 
-def test_a_moved_log_start_archives_what_is_available_before_it() -> None:
-    """S79."""
-    window, log = window_of(10, 10, 10)
-    read(window, log, records=10)
-    read(window, log, "b", records=10)
-    assert answer(window, RELEASE, [Acquired(0, 9, 1)]) == 0
-    assert window.log_start_moved(15)
-    assert window.start_offset == 10
-    assert not window.log_start_moved(15)
-    assert answer(window, ACCEPT, [Acquired(10, 19, 1)], "b") == 0
-    window.log_start_moved(50)
-    assert (window.start_offset, window.next_offset) == (50, 50)
+def test_the_start_offset_moves_to_the_start_of_the_log() -> None:
+    """S79: also over acquired records, whose acknowledgements have no effect; the limit counts those after it."""
+    window, log = window_of(20, 20, 20, 20)
+    read(window, log, records=20)
+    read(window, log, "b", records=20)
+    read(window, log, "c", records=20)
+    assert answer(window, RELEASE, [Acquired(0, 19, 1)]) == 0
+    assert window.log_start_moved(25)
+    assert not window.log_start_moved(25)
+    assert (window.start_offset, window.in_flight, window.waiting) == (25, 35, 0)
+    assert answer(window, REJECT, [Acquired(20, 29, 1)], "b") == 0
+    assert window.drain_changes() == []
+    assert (window.start_offset, window.drain_letters()) == (30, [])
+    assert read(window, log, "b") == [(60, 79, 1)]
+    assert window.log_start_moved(100)
+    assert (window.start_offset, window.next_offset, window.in_flight) == (100, 100, 0)
+    assert window.expire(10**9, TERMS) == 0
+    assert answer(window, ACCEPT, [Acquired(40, 59, 1)], "c") == 0
 
 
 def test_rejected_records_wait_for_the_dead_letter_topic() -> None:

@@ -161,8 +161,7 @@ class ShareWindow:
         self._letters: list[DeadLetter] = []
         self._counted_bytes = WINDOW_BYTES
         for batch in batches:
-            if batch.first > self.next_offset:
-                self._extend(batch.first - 1, _AVAILABLE)
+            self._extend(batch.first - 1, _AVAILABLE)
             self._extend(batch.last, batch.state, batch.delivery_count)
             if batch.state == _ARCHIVING:
                 self._letters.append(DeadLetter(batch.first, batch.last, batch.delivery_count, is_rejected=True))
@@ -243,10 +242,12 @@ class ShareWindow:
         left = limits.max_records
         offset = self.fetch_offset(terms.most_in_flight)
         for batch in log_batches:
+            # The log no longer has the offsets before the batch.
+            self._archive(offset, batch.first - 1)
             is_full = self.in_flight >= terms.most_in_flight
             if left <= 0 or offset < 0 or (is_full and batch.first >= self.next_offset):
                 break
-            self._archive_missing(offset, batch.first)
+            self._extend(batch.first - 1, _ARCHIVED)
             offset = batch.last + 1
             if batch.first >= self.next_offset and not (batch.is_aborted or limits.is_strict):
                 # The usual case: a whole batch that no member has had before.
@@ -254,7 +255,7 @@ class ShareWindow:
                 acquired.append(Acquired(batch.first, batch.last, 1))
                 left -= batch.last - batch.first + 1
                 continue
-            if batch.last >= self.next_offset and not is_full:
+            if not is_full:
                 self._extend(batch.last, _AVAILABLE)
             if batch.is_aborted:
                 self._archive(batch.first, batch.last)
@@ -309,15 +310,8 @@ class ShareWindow:
             if each.state == _AVAILABLE
         ]
 
-    def _archive_missing(self, first: int, until: int) -> None:
-        """Archive available offsets in [first, until), which the log no longer has."""
-        if first >= until:
-            return
-        if until > self.next_offset:
-            self._extend(until - 1, _AVAILABLE)
-        self._archive(first, until - 1)
-
     def _archive(self, first: int, last: int) -> None:
+        """Archive available offsets whose records are aborted, or no longer in the log; not stored."""
         for each in self._available_in(max(first, self.start_offset), last):
             self._set(each.first, each.last, _ARCHIVED, each.count)
 
@@ -422,19 +416,14 @@ class ShareWindow:
     # ---- the log and the store -----------------------------------------------------------------------------------
 
     def log_start_moved(self, log_start: int) -> bool:
-        """Archive available records before the log's start; return whether there were any.
+        """Move the start offset to the log's start; return whether it was before.
 
-        Those that are acquired stay until acknowledged.
+        Acknowledgements and locks of the removed records have no effect.
         """
         if log_start <= self.start_offset:
             return False
-        if log_start > self.next_offset:
-            self._extend(log_start - 1, _AVAILABLE)
-        removed = self._available_in(self.start_offset, log_start - 1)
-        for each in removed:
-            self._end(each.first, each.last, _ARCHIVED, each.count)
-        self._advance()
-        return bool(removed)
+        self._advance(log_start)
+        return True
 
     def drain_changes(self) -> list[StateBatch]:
         """Return the changed ranges in the window since the last call, to be stored with `start_offset`."""
@@ -466,7 +455,9 @@ class ShareWindow:
         return ranges[begin:end]
 
     def _extend(self, last: int, state: int, count: int = 0, member: str = "", deadline_ns: int = 0) -> None:
-        """Move the end of the window to ``last``."""
+        """Move the end of the window to ``last``, unless it is there already."""
+        if last < self.next_offset:
+            return
         new = _Range(self.next_offset, last, state, count, member, deadline_ns)
         self._sizes[state] += new.size
         self.next_offset = last + 1
@@ -503,19 +494,24 @@ class ShareWindow:
                 joined.append(each)
         ranges[begin:end] = joined
 
-    def _advance(self) -> None:
-        """Move the start offset over ended records; locks before it are over."""
+    def _advance(self, log_start: int = 0) -> None:
+        """Move the start offset over ended records, and those before the log's start; locks before it are over."""
         ended = 0
         for each in self._ranges:
-            if each.state not in ENDED:
+            if each.state not in ENDED and each.last >= log_start:
                 break
             self._sizes[each.state] -= each.size
             self.start_offset = each.last + 1
             ended += 1
-        if ended:
-            del self._ranges[:ended]
-            while self._locks and self._locks[0][2] < self.start_offset:
-                heapq.heappop(self._locks)
+        del self._ranges[:ended]
+        if self.start_offset < log_start:
+            for each in self._ranges[:1]:
+                self._sizes[each.state] -= log_start - each.first
+                each.first = log_start
+            self.start_offset = log_start
+            self.next_offset = max(self.next_offset, log_start)
+        while self._locks and self._locks[0][2] < self.start_offset:
+            heapq.heappop(self._locks)
 
 
 def _in_pieces(acquired: list[Acquired], batch_size: int, *, is_whole: bool) -> list[Acquired]:
