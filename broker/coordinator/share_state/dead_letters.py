@@ -164,13 +164,8 @@ class DeadLetters:
             self._warnings.warning(
                 group.group_id, "dead letters of share group %s cannot be written: error %d", group.group_id, error
             )
-        window = group.windows.get(place)
-        # The window ends with the group's last session; its successor begins with the stored state.
-        if window is None or not group.shard.is_open:
-            return
-        for each in letters:
-            window.archived(each.first, each.last)
-        group.changed(place)
+        if group.shard.is_open:
+            group.shard.archive(group.group_id, place, letters)
 
     def _originals(self, log: ShareLog, letters: Sequence[DeadLetter]) -> Steps[dict[int, _Original]]:
         """Return the originals of dead letters by offset; those that cannot be read are missing."""

@@ -121,6 +121,26 @@ class ShareStateShard:
             state.written_ms = self._wall_ms()
         self._append([record], nobody_waits)
 
+    def store_changes(self, group_id: str, place: SharePlace, window: ShareWindow) -> None:
+        """Write the changes of a window, if there are any."""
+        changes = window.drain_changes()
+        if changes or window.start_offset > self.states[group_id][place].start_offset:
+            self.store(group_id, place, window.start_offset, window.complete_count, changes)
+
+    def archive(self, group_id: str, place: SharePlace, letters: Iterable[DeadLetter]) -> None:
+        """Archive records that were written to the dead letter topic, also if nobody reads from the partition now."""
+        state = self.state(group_id, place)
+        if state is None:
+            return
+        window = self.window(group_id, place, state)
+        for each in letters:
+            window.archived(each.first, each.last)
+        group = self.groups.get(group_id)
+        if group is not None and place in group.windows:
+            group.changed(place)
+        else:
+            self.store_changes(group_id, place, window)
+
     def delete(self, group_id: str, topic_ids: Iterable[bytes], done: Done) -> None:
         """Delete a group's state for topics."""
         deleted = frozenset(topic_ids)
@@ -283,9 +303,7 @@ class ShareGroup:
         """Store the changes of a window, and wake the fetches that wait for its records."""
         window = self.windows[place]
         self.count_memory(window)
-        changes = window.drain_changes()
-        if changes or window.start_offset > self.shard.states[self.group_id][place].start_offset:
-            self.shard.store(self.group_id, place, window.start_offset, window.complete_count, changes)
+        self.shard.store_changes(self.group_id, place, window)
         self._send_letters(place, window)
         if window.has_news:
             self.wake_all()
