@@ -114,6 +114,19 @@ def test_offsets_are_described_set_and_deleted(broker: BrokerProcess, topic: str
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_offsets_of_unknown_partitions_create_no_group(broker: BrokerProcess, topic: str, group: str) -> None:
+    """S114."""
+    other = f"{group}-altered"
+    topics = [
+        {"topic_name": name, "partitions": [{"partition_index": 9, "start_offset": 5}]} for name in (topic, "missing")
+    ]
+    altered = ask(broker, ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, group_id=other, topics=topics)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [each.error_code for found in altered.responses for each in found.partitions] == [unknown, unknown]
+    deleted = ask(broker, ApiKey.DELETE_GROUPS, 3, groups_names=[other]).results
+    assert [each.error_code for each in deleted] == [ErrorCode.GROUP_ID_NOT_FOUND]
+
+
 def test_partitions_of_share_groups_have_a_coordinator(broker: BrokerProcess) -> None:
     """S05."""
     topic_id = base64.urlsafe_b64encode(bytes(range(16))).decode().rstrip("=")

@@ -18,14 +18,15 @@ from rotunda.broker.security.acl.acls import ResourceType
 
 
 def handle_alter_share_group_offsets(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work:
-    """Return an error for each partition, once the start offsets of the others are set."""
+    """Return an error for each partition, once the start offsets of the others are set.
+
+    The first of them creates the group.
+    """
     try:
-        shard, group = _empty_group(request, broker, body)
+        _empty_group(request, broker, body)
     except ApiError as error:
         return _rejected(error)
-    if group is None:
-        group = shard.groups[body.group_id] = ShareGroup(body.group_id)
-    return _alter(request, broker, body, (shard, group))
+    return _alter(request, broker, body)
 
 
 def handle_delete_share_group_offsets(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work:
@@ -55,7 +56,7 @@ def _empty_group(request: Request, broker: BrokerContext, body: Any) -> tuple[Gr
     return shard, group
 
 
-def _alter(request: Request, broker: BrokerContext, body: Any, place: tuple[GroupShard, ShareGroup]) -> Work:
+def _alter(request: Request, broker: BrokerContext, body: Any) -> Work:
     responses = []
     for asked in body.topics:
         topic = broker.metadata.topic(asked.topic_name)
@@ -66,7 +67,15 @@ def _alter(request: Request, broker: BrokerContext, body: Any, place: tuple[Grou
         outcome = 0
         if valid and topic is not None:
             reset = Deferred()
-            broker.coordinators.groups.shares.states.reset(*place, topic.topic_id, valid, reset.complete)
+            try:
+                # Again: others may have joined meanwhile.
+                shard, group = _empty_group(request, broker, body)
+            except ApiError as failure:
+                reset.complete(failure.code)
+            else:
+                if group is None:
+                    group = shard.groups[body.group_id] = ShareGroup(body.group_id)
+                broker.coordinators.groups.shares.states.reset(shard, group, topic.topic_id, valid, reset.complete)
             outcome = yield reset
         missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         responses.append(
