@@ -38,6 +38,8 @@ def start_notes(config: BrokerConfig) -> Iterator[str]:
     kept = sorted(name for name in config.layers if name not in BROKER_KEYS and split(name) is None)
     if kept:
         yield f"settings without effect here (docs/configuration.md): {', '.join(kept)}"
+    if "streams" in config.group_coordinator_rebalance_protocols:
+        yield "group.coordinator.rebalance.protocols has streams: streams groups are not served"
     opened = without_controllers(config.listeners, config.controller_listener_names)
     for entry in config.listeners:
         if entry not in opened:

@@ -83,6 +83,33 @@ def test_settings_are_described_as_kafka_describes_them() -> None:
     assert {name for name in kafka.keys() - BROKER_KEYS if entries[name].read_only == kafka[name].dynamic} == set()
 
 
+def test_a_file_with_a_default_of_kafka_is_accepted() -> None:
+    """Unless it wants more replicas than one, no id, or a listener without authentication on all interfaces."""
+    rejected = set()
+    for name, setting in kafka_settings().items():
+        value = render(setting.default)
+        try:
+            load(None, {} if value is None else {name: value}, {})
+        except ConfigError:
+            rejected.add(name)
+    replicated = ("offsets.topic", "share.coordinator.state.topic", "transaction.state.log")
+    assert rejected == {
+        "broker.id",
+        "listeners",
+        "share.coordinator.state.topic.min.isr",
+        "transaction.state.log.min.isr",
+        *(f"{name}.replication.factor" for name in replicated),
+    }
+
+
+def test_streams_groups_are_named_as_not_served() -> None:
+    """Kafka's default of the setting has them: the broker starts, and its log has a line."""
+    config = load(None, {"group.coordinator.rebalance.protocols": "classic,consumer,streams"}, {})
+    assert list(start_notes(config)) == [
+        "group.coordinator.rebalance.protocols has streams: streams groups are not served"
+    ]
+
+
 def test_no_secret_of_kafka_is_shown() -> None:
     secrets = [name for name, setting in kafka_settings().items() if setting.sensitive]
     assert len(secrets) == 10

@@ -32,9 +32,10 @@ class ConsumerGroupSettings:
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         Kind.LIST,
         ("classic", "consumer"),
-        choices=("classic", "consumer", "share"),
+        choices=("classic", "consumer", "share", "streams"),
         validator=_with_classic,
-        doc="Enabled protocols. Without consumer, KIP-848's requests are rejected; share has no effect.",
+        doc="Enabled protocols. Without consumer, KIP-848's requests are rejected. share has no effect, as in Kafka; "
+        "streams neither: streams groups are not served.",
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         Kind.LIST,
