@@ -39,7 +39,7 @@ _HIGHEST_OFFSET: Final = (1 << 63) - 1
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Show the new offsets, or with --execute commit them.
+    """Show the new offsets, or with --execute set them.
 
     Raises UsageError, and RotundaError when the group has members or an offset was rejected.
     """

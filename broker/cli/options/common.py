@@ -315,7 +315,7 @@ def _reset_offsets(action: argparse.ArgumentParser) -> None:
     goal.add_argument(
         "--by-duration", metavar="DURATION", help="to the first record of this duration ago: P1DT2H3M4S in ISO 8601"
     )
-    goal.add_argument("--to-current", action="store_true", help="to the committed offset, or the latest without one")
+    goal.add_argument("--to-current", action="store_true", help="to the group's offset, or the latest without one")
     run = action.add_mutually_exclusive_group()
     run.add_argument("--execute", action="store_true", help="set the offsets")
     run.add_argument("--dry-run", action="store_true", help="only show the new offsets (default)")

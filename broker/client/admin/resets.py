@@ -18,7 +18,7 @@ NO_PARTITION: Final = "the partition does not exist; not changed"
 ABOVE_LATEST: Final = "offset {} is higher than the latest offset; set to that"
 BELOW_EARLIEST: Final = "offset {} is lower than the earliest offset; set to that"
 NO_SUCH_TIME: Final = "no record of that time or later; set to the latest offset"
-NOT_COMMITTED: Final = "nothing is committed; set to the latest offset"
+NO_OFFSET: Final = "the group has no offset there; set to the latest offset"
 
 
 class Goal(Enum):
@@ -36,7 +36,7 @@ class Goal(Enum):
 
 
 class Reset(NamedTuple):
-    """One partition's committed offset, if any, and its new one; None if it cannot be reset."""
+    """One partition's offset in the group, if any, and its new one; None if it cannot be reset."""
 
     partition: TopicPartition
     before: int | None
@@ -61,21 +61,21 @@ def plan(
     goal: Goal,
     number: int,
     partitions: Collection[TopicPartition],
-    committed: Mapping[TopicPartition, int],
+    current: Mapping[TopicPartition, int],
 ) -> list[Reset]:
     """Return the planned offset of each partition, in order; changes nothing.
 
-    Raises ApiError, and RotundaError if a partition to be shifted has no committed offset.
+    Raises ApiError, and RotundaError if a partition to be shifted has no offset.
     """
     bounds = offsets.bounds(client, partitions)
-    unshiftable = [each for each in sorted(bounds) if goal is Goal.SHIFT and each not in committed]
+    unshiftable = [each for each in sorted(bounds) if goal is Goal.SHIFT and each not in current]
     if unshiftable:
         named = ", ".join(f"{each.topic}-{each.partition}" for each in unshiftable)
-        raise RotundaError(f"cannot shift {named}: the group has no committed offset there; use another option")
+        raise RotundaError(f"cannot shift {named}: the group has no offset there; use another option")
     timed = offsets.at_time(client, bounds, number) if goal is Goal.TIME else {}
     resets = []
     for each in sorted(partitions):
-        before = committed.get(each)
+        before = current.get(each)
         if each not in bounds:
             resets.append(Reset(each, before, None, NO_PARTITION))
             continue
@@ -100,7 +100,7 @@ def _at_time(known: _Known) -> _Choice:
 
 
 def _current(known: _Known) -> _Choice:
-    return (known.bounds.end, NOT_COMMITTED) if known.before is None else (known.before, None)
+    return (known.bounds.end, NO_OFFSET) if known.before is None else (known.before, None)
 
 
 _CHOICES: Final[Mapping[Goal, Callable[[_Known], _Choice]]] = {
