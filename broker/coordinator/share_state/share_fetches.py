@@ -53,9 +53,6 @@ MOST_BEGUN: Final = 200
 #: Longest wait of a fetch: its client may have disconnected, and a live one accepts a response without records.
 MOST_WAIT_MS: Final = 300_000
 
-#: Interval of the attempts to begin a fetch while the state of its group is being loaded.
-LOADING_INTERVAL_NS: Final = 20_000_000
-
 #: Attempts of a fetch whose records were all of aborted transactions.
 _ATTEMPTS: Final = 8
 
@@ -104,6 +101,7 @@ class ShareFetches:
         self._now_ns = partitions.clock.monotonic_ns
         self._wall_ms = partitions.clock.wall_ms
         self._reader = ShareReader(partitions)
+        coordinators.share_states.on_loaded = purgatory.something_changed
 
     def forget_unused(self) -> None:
         """Close deleted segment files, and the sessions of closed connections. Called periodically."""
@@ -114,33 +112,26 @@ class ShareFetches:
         """Serve a share fetch. Raises InvalidReceive when it is malformed."""
         header = parse_header(request.view, request.start, request.end)
         body = codec.decode(_SHARE_FETCH, request.api_version, request.view, header.body_offset, request.end)
-        self._start(request, body)
+        start = partial(self._try_start, request, body)
+        if not start(body.max_wait_ms <= 0 or not self._purgatory.has_room(0)):
+            give_up = lambda: self._responses.close_connection(request, self._now_ns())  # noqa: E731
+            attempt = self._current.during(request.identity, start)
+            self._purgatory.watch(DelayedOperation(attempt, _deadline_ns(request, body), give_up))
 
-    def _start(self, request: Request, body: Any) -> None:
-        """Validate and begin a fetch, or reject it. While the group's state is being loaded, the fetch waits."""
+    def _try_start(self, request: Request, body: Any, final: bool) -> bool:
+        """Validate and begin a fetch, or reject it; False while the group's state is being loaded.
+
+        A client repeats a rejected fetch at once.
+        """
         try:
             self._consumers.validate(request, body)
             _validate_limits(body)
             self._begin(request, body)
         except ApiError as error:
-            now_ns = self._now_ns()
-            is_loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            if is_loading and now_ns < _deadline_ns(request, body) and self._purgatory.has_room(0):
-                self._start_later(request, body, now_ns)
-            else:
-                self._reject(request, body, error)
-
-    def _start_later(self, request: Request, body: Any, now_ns: int) -> None:
-        """Try again soon: clients repeat a rejected fetch at once."""
-
-        def start(final: bool) -> bool:
-            if final:
-                self._start(request, body)
-            return final
-
-        give_up = lambda: self._responses.close_connection(request, self._now_ns())  # noqa: E731
-        attempt = self._current.during(request.identity, start)
-        self._purgatory.watch(DelayedOperation(attempt, now_ns + LOADING_INTERVAL_NS, give_up))
+            if error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and not final:
+                return False
+            self._reject(request, body, error)
+        return True
 
     def _begin(self, request: Request, body: Any) -> None:
         """Apply a request to its session, then its acknowledgements, and serve it. Raises ApiError."""

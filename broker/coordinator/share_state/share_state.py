@@ -6,7 +6,7 @@ Runs in handler processes. Must not know requests: `share_consumers` applies the
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,8 @@ class ShareStateCoordinator:
         self._open_now, self._tasks = open_now, tasks
         #: The memory that windows share with groups.
         self.memory = memory
+        #: Called after a partition was loaded.
+        self.on_loaded: Callable[[], None] = lambda: None
         self._shards: dict[int, ShareStateShard] = {}
         self._prune_timer: Timer | None = None
         self._counts = ShareCounts()
@@ -156,6 +158,7 @@ class ShareStateCoordinator:
 
     def _loaded(self, shard: ShareStateShard) -> None:
         self._shards[shard.partition] = shard
+        self.on_loaded()
         if self._prune_timer is None:
             self._prune_later()
 
