@@ -183,12 +183,17 @@ def test_settings_of_a_group_are_those_of_its_records(broker: SteppedBroker, top
 
 
 @pytest.mark.parametrize(
-    "broker", [{"group.share.max.share.sessions": "4", "group.share.max.size": "1"}], indirect=True
+    "broker",
+    [
+        {"group.share.max.share.sessions": sessions, "group.share.max.size": members}
+        for sessions, members in (("4", "1"), ("2", "2"))
+    ],
+    indirect=True,
 )
 def test_a_session_beyond_the_limit_is_rejected_after_its_wait(
     broker: SteppedBroker, topic_id: bytes, make: Make
 ) -> None:
-    """S52: each of two handlers has half of them; a member's new session replaces its earlier one."""
+    """S52: each of two handlers has half of them, or a group's; a member's new session replaces its earlier one."""
     initialize(broker, topic_id)
     first, second, third = (make(name) for name in "abc")
     first.fetch()
@@ -332,6 +337,24 @@ def test_a_missing_dead_letter_topic_is_created(broker: SteppedBroker, topic_id:
     assert (config.errors_deadletterqueue_group_enable, config.message_timestamp_type) == (True, "CreateTime")
     assert len(made.partitions) == 3
     assert [each.value for each in letters_in(broker)] == [None, None]
+
+
+def test_records_rejected_with_the_last_request_become_dead_letters_once(
+    broker: SteppedBroker, topic_id: bytes, make: Make
+) -> None:
+    """S58, S106: the group's windows end before the letters are written."""
+    broker.create(LETTERS, 1, {"errors.deadletterqueue.group.enable": "true"})
+    broker.settle()
+    set_configs(broker, **{"errors.deadletterqueue.topic.name": LETTERS})
+    initialize(broker, topic_id)
+    write(broker, 2)
+    member, other = make("m"), make("other")
+    assert member.fetch()[0].acquired == [(0, 1, 1)]
+    assert member.fetch([acknowledgement(0, 1, REJECT)], share_session_epoch=-1)[0].acknowledged == 0
+    wait(broker, 1)
+    assert other.fetch()[0].acquired == EMPTY
+    wait(broker, 1)
+    assert len(letters_in(broker)) == 2
 
 
 @pytest.mark.parametrize("is_readable", [True, False])

@@ -117,8 +117,9 @@ class ShareConsumers:
         group = shard.groups.get(body.group_id)
         if group is not None:
             group.sessions.pop(body.member_id, None)
-        # As with fetch sessions, each handler has an equal share.
-        most = -(-self._metadata.broker_config.group_share_max_share_sessions // self._handlers)
+        # As with fetch sessions, each handler has an equal share; but all sessions of a group are in one handler.
+        config = self._metadata.broker_config
+        most = max(-(-config.group_share_max_share_sessions // self._handlers), config.group_share_max_size)
         if self.sessions >= most:
             self._leave_if_unused(group)
             raise ApiError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
