@@ -15,7 +15,7 @@ _REQUESTS = Area(
     title="Requests",
     limits=(
         Limit(
-            name="Connections with a known address and software, of each processor; the first 64 bytes of the software",
+            name="Connections with a known address and software, of each processor; 64 bytes of it",
             bounds=("rotunda.shm.tables.client_hosts:ROWS",),
             metrics=("rotunda_processor_connections",),
             beyond="they are described without them",
@@ -262,8 +262,8 @@ _GROUPS = Area(
             end="with the offset",
         ),
         Limit(
-            name="Share sessions, all handlers together; each has an equal share, or room for one group",
-            bounds=("group.share.max.share.sessions", "group.share.max.size"),
+            name="Share sessions, all handlers together; each has an equal share, or a group's",
+            bounds=("group.share.max.share.sessions",),
             metrics=("rotunda_handler_share_sessions",),
             beyond="SHARE_SESSION_LIMIT_REACHED, after the wait of the fetch",
             end="with its connection",

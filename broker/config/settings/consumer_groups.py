@@ -34,8 +34,7 @@ class ConsumerGroupSettings:
         ("classic", "consumer"),
         choices=("classic", "consumer", "share", "streams"),
         validator=_with_classic,
-        doc="Enabled protocols. Without consumer, KIP-848's requests are rejected. share has no effect, as in Kafka; "
-        "streams neither: streams groups are not served.",
+        doc="Enabled protocols. Without consumer, KIP-848's requests are rejected. Without effect: share, streams.",
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         Kind.LIST,
