@@ -22,7 +22,7 @@ from rotunda.shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 13
+LAYOUT_VERSION = 14
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -52,6 +52,7 @@ RING_HEADER = Record(
     (
         Field("capacity", "q", "bytes", "supervisor", "bytes of data, a multiple of 64"),
         Field("tail", "q", "position", "producer", "end of the published bytes", align=64),
+        Field("reader_generation", "q", "count", "producer", "of requests: the oldest target generation of later ones"),
         Field("head", "q", "position", "consumer", "end of the released bytes", align=64),
     ),
 )

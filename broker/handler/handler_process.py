@@ -189,7 +189,7 @@ def boot(
         from rotunda.broker.handler.fault_injection import FaultInjection  # noqa: PLC0415
 
         FaultInjection(handler, FaultTable(context.fault_words, index, context.run_dir), responses, partitions)
-    Screening(handler, poison, responses, generation, range(context.channel.processors))
+    Screening(handler, poison, responses, context, index)
     return handler
 
 

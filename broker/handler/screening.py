@@ -1,7 +1,7 @@
 """The screening of requests by a replacement: filters the requests that a killed target has left.
 
 Runs in handler processes and the controller. It wraps the handling of requests (`RequestHandler.wrap`) from the start
-of a replacement until every processor has sent it a new request, and while a poison request may arrive
+of a replacement until no request to its predecessors can arrive any more, and while a poison request may arrive
 (`poison_requests`). A target without a predecessor handles its requests without it.
 """
 
@@ -13,10 +13,9 @@ from rotunda.broker.ipc.poison_requests import DROPPED
 from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rotunda.broker.handler.request_handler import Handle, RequestHandler
     from rotunda.broker.ipc.poison_requests import PoisonRequests
+    from rotunda.broker.ipc.process_context import ProcessContext
     from rotunda.broker.ipc.request import Request
     from rotunda.broker.ipc.response_writer import ResponseWriter
 
@@ -31,11 +30,12 @@ class Screening:
         handler: RequestHandler,
         poison: PoisonRequests,
         responses: ResponseWriter,
-        generation: int,
-        processors: Iterable[int],
+        context: ProcessContext,
+        target: int,
     ) -> None:
         """Start screening immediately for a later generation, or at the first dropped request for generation 1."""
         self._handler, self._poison, self._responses = handler, poison, responses
+        self._context, self._target, generation = context, target, poison.generation
         self._is_installed = False
         #: Requests sent to an earlier generation are sent again by their processor, except Produce. Generation 1
         #: handles everything: a processor may send to it before it sees that it is ready.
@@ -43,7 +43,7 @@ class Screening:
         #: A predecessor may have died committing a request received before this time: each is committed on its own.
         self._alone_until_ns = handler.now_ns() if generation > 1 else -1
         #: Processors that may still send requests addressed to the predecessor.
-        self._awaited = set(processors) if generation > 1 else set()
+        self._awaited = set(range(context.channel.processors)) if generation > 1 else set()
         poison.on_dropped = self.install
         if generation > 1:
             self.install()
@@ -67,6 +67,12 @@ class Screening:
             self._handler.commit()
         elif request.generation >= self._oldest_generation:
             self._awaited.discard(request.processor)
+            self._awaited = {each for each in self._awaited if not self._is_over(each)}
             if self._is_installed and not self._awaited and not self._poison.may_arrive:
                 self._handler.unwrap(self.handle)
                 self._is_installed = False
+
+    def _is_over(self, processor: int) -> bool:
+        """Return whether all requests of a processor to the predecessors are released."""
+        oldest = 0 if self._context.slots.processor_has_ended(processor) else self._oldest_generation
+        return self._context.channel.has_followed(processor, self._target, oldest)

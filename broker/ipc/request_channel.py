@@ -18,8 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rotunda.broker.native import compiled
-from rotunda.shm.layout import FILE_RANGE, PEER_ENVELOPE, REQUEST_ENVELOPE, RESPONSE_ENVELOPE
-from rotunda.shm.rings.ring import RingConsumer, RingCorrupt, RingProducer, initialise, ring_bytes
+from rotunda.shm.layout import FILE_RANGE, PEER_ENVELOPE, REQUEST_ENVELOPE, RESPONSE_ENVELOPE, RING_HEADER
+from rotunda.shm.rings.ring import READER_GENERATION, RingConsumer, RingCorrupt, RingProducer, initialise, ring_bytes
+from rotunda.shm.words import words_of
 
 #: Values of REQUEST_ENVELOPE.area: the memory that holds the bytes of a request.
 INLINE, ARENA, SPILL = 0, 1, 2
@@ -148,6 +149,16 @@ class RequestChannel:
         """Return the target's end of the same ring."""
         return RingConsumer(self.view, self._request_ring(processor, target))
 
+    def follow(self, processor: int, target: int, generation: int) -> None:
+        """Publish that all later requests of a processor are sent to this generation of a target, or a later one."""
+        self._request_words(processor, target)[READER_GENERATION] = generation
+
+    def has_followed(self, processor: int, target: int, generation: int) -> bool:
+        """Return whether no request of a processor to an earlier generation of a target is unreleased, now or later."""
+        # SYNC: the generation before the requests; pairs with the stores in RequestSender.follow.
+        is_known = self._request_words(processor, target)[READER_GENERATION] >= generation
+        return is_known and not self.request_consumer(processor, target).pending()
+
     def released(self) -> int:
         """Return how many bytes of requests targets have released: it grows with every finished request."""
         places = ((p, t) for p in range(self.processors) for t in self.targets)
@@ -174,6 +185,9 @@ class RequestChannel:
 
     def _response_ring(self, processor: int, target: int) -> int:
         return self._data_ring((self.shape.processors + processor) * self.shape.targets + target)
+
+    def _request_words(self, processor: int, target: int) -> memoryview:
+        return words_of(self.view, self._request_ring(processor, target), RING_HEADER.size)
 
     def _data_ring(self, index: int) -> int:
         return self._base + index * ring_bytes(self.shape.ring_capacity_bytes)

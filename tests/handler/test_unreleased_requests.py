@@ -87,9 +87,11 @@ def test_a_produce_to_any_generation_is_handled(stepped: SteppedBroker) -> None:
     assert produced(sent) == [(0, 0)]
 
 
-def test_a_successor_screens_requests_until_each_processor_has_sent_it_one(
-    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.stepped({"topic": 4}, processors=2)
+def test_a_successor_screens_requests_until_each_processor_has_followed_it(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It waits for the requests that a processor has sent before, and for no request of an idle one."""
     screened: list[int] = []
     real = Screening.handle
 
@@ -97,11 +99,22 @@ def test_a_successor_screens_requests_until_each_processor_has_sent_it_one(
         screened.append(request.sequence)
         real(self, request, handle)
 
-    monkeypatch.setattr(Screening, "handle", handle)
-    stepped.replace(0)
-    client = stepped.client()
-    for _ in range(3):
-        stepped.clock.advance_ms(1)
+    def send() -> list[int]:
+        broker.clock.advance_ms(1)
         client.send(METADATA, 1, bytes(4), target=0)
-        stepped.settle()
-    assert screened == [0]
+        broker.settle(3)
+        return screened
+
+    monkeypatch.setattr(Screening, "handle", handle)
+    slow = broker.senders[1]
+    with monkeypatch.context() as patched:
+        patched.setattr(slow, "follow", lambda *_: None)
+        broker.replace(0)
+    client, late = broker.client(0), broker.client(1)
+    assert send() == [0]
+    assert send() == [0, 1]
+    late.send(METADATA, 1, bytes(4), target=0)
+    slow.follow(0, 2)
+    assert send() == [0, 1, 2, 0]
+    assert send() == [0, 1, 2, 0, 3]
+    assert send() == [0, 1, 2, 0, 3]

@@ -235,7 +235,7 @@ class SteppedBroker:
                 context, index, self._generations[index], self.clock, poison, self._ways
             )
         for sender in self.senders:
-            sender.generations[index] = self._generations[index]
+            sender.follow(index, self._generations[index])
 
     def kill(self, index: int) -> None:
         """Abandon a target in its present state; only its descriptors are closed, as the kernel would."""
@@ -266,7 +266,8 @@ class SteppedBroker:
     def replace_processor(self, processor: int) -> None:
         """Attach another processor to the rings: connections of the dead one are closed, its requests remain."""
         self.senders[processor] = self._sender(processor)
-        self.senders[processor].generations[:] = self._generations
+        for target, generation in enumerate(self._generations):
+            self.senders[processor].follow(target, generation)
         channel = self.context.channel
         self._responses[processor] = [
             channel.response_consumer(processor, target) for target in range(len(self.handlers))

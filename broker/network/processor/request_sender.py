@@ -127,6 +127,13 @@ class RequestSender:
         target = route(frame, api_key, api_version, connection_id, self.handlers, self._coordinators)
         return target if target < self.handlers else self.controller
 
+    def follow(self, target: int, generation: int) -> None:
+        """Send to this generation of a target from now on."""
+        self.publish()
+        self.generations[target] = generation
+        # SYNC: earlier requests before the generation; pairs with the loads in RequestChannel.has_followed.
+        self._channel.follow(self._processor, target, generation)
+
     def hold(self) -> None:
         """Publish the written requests, and accept no more until `release`."""
         self.publish()

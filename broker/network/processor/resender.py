@@ -49,7 +49,7 @@ class Resender:
         Earlier requests have another generation number, so that no generation handles a request twice. The first one
         accepts all: a processor may send to it before it sees it as ready.
         """
-        self._reader.sender.generations[target] = generation
+        self._reader.sender.follow(target, generation)
         if generation == 1:
             return
         waiting = set(self._waiting)
@@ -75,7 +75,7 @@ class Resender:
         if generations:
             self._waiting.clear()
         for target, generation in generations.items():
-            sender.generations[target] = generation
+            sender.follow(target, generation)
         for channel in channels if generations else ():
             channel.produce_target = -1
             for sequence, (received_ns, _, frame) in list(channel.repeatable.items()):
