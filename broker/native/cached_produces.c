@@ -184,11 +184,11 @@ static bool stage_frame(Turn *turn, PyObject *frame)
         && is_plain(turn, (Fields *)log->slots[_limits_FIELD], &batch) && append_batch(turn, log, &batch, frame);
 }
 
-/* Returns how many are done; the twin does the others, also after an error, but not at an exit of the process. */
-static PyObject *number_done(Py_ssize_t number)
+/* Returns how many are done; the twin does the others, also after an error, which is logged; not at a process's exit. */
+static PyObject *number_done(Fields *self, Py_ssize_t number)
 {
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception))
-        PyErr_Clear();
+        PyErr_WriteUnraisable((PyObject *)self);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(number);
 }
 
@@ -206,7 +206,7 @@ static PyObject *stage(Fields *self, PyObject *arguments)
         && stage_frame(&turn, PyList_GetItem(frames, number)))
         number++;
     PyBuffer_Release(&turn.view);
-    return number_done(number);
+    return number_done(self, number);
 }
 
 /* Fills in the envelope of a response. Twin: ResponseWriter.try_put. */
@@ -268,7 +268,7 @@ static PyObject *respond(Fields *self, PyObject *arguments)
     Py_ssize_t number = 0;
     while (number < PyList_Size(appends) && respond_to(self, PyList_GetItem(appends, number), now_ns, start_offset))
         number++;
-    return number_done(number);
+    return number_done(self, number);
 }
 
 int add_cached_produces(PyObject *module)

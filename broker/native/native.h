@@ -10,6 +10,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "fields of messages are stored with their bytes swapped: other machines use the twins"
+#endif
+
 #define BATCH_HEADER_BYTES 61
 
 /* Add the parts to the module. Each returns 0, or -1 with an exception. */
