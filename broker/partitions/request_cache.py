@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions import intern_pool
@@ -28,9 +28,6 @@ PREFIX_START: Final = 8
 #: By `struct` format of a varying field.
 _SIZES: Final = {"i": 4, "q": 8}
 
-#: Memory of an entry besides its bytes, approximately.
-_ENTRY_BYTES: Final = 512
-
 
 class Versioned(Protocol):
     """The metadata, as far as the cache depends on them."""
@@ -43,6 +40,9 @@ class CachedRequest(ABC):
 
     __slots__ = ("listener", "prefix", "session", "version")
 
+    #: Memory of an entry besides its bytes, as measured, with its places in both dictionaries.
+    entry_bytes: ClassVar[int] = 768
+
     def __init__(self, request: Request, prefix: bytes) -> None:
         self.version, self.session, self.listener = request.api_version, request.session, request.listener
         self.prefix = prefix
@@ -50,7 +50,7 @@ class CachedRequest(ABC):
     @property
     def size_bytes(self) -> int:
         """Its memory, approximately."""
-        return _ENTRY_BYTES + len(self.prefix)
+        return self.entry_bytes + len(self.prefix)
 
     @abstractmethod
     def varying(self, view: memoryview, start: int, end: int) -> Any:
@@ -77,7 +77,7 @@ class CachedFields(CachedRequest):
     @property
     def size_bytes(self) -> int:
         """Its memory, approximately."""
-        return _ENTRY_BYTES + self._size
+        return self.entry_bytes + self._size
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[int, ...] | None:
         """Return the varying numbers of a request that equals this one in all else, or None. HOT."""

@@ -107,6 +107,8 @@ class CachedListOffsets(CachedFields):
 
     __slots__ = ("about", "asked", "is_committed", "tail", "template")
 
+    entry_bytes = 1024
+
     def __init__(self, request: Request, body: Any, rows: list[int], handler: int) -> None:
         super().__init__(request)
         version = request.api_version

@@ -131,6 +131,8 @@ class CachedFetch(CachedFields):
 
     __slots__ = ("body", "shape", "terms")
 
+    entry_bytes = 1920
+
     def __init__(
         self,
         request: Request,

@@ -12,6 +12,7 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_channel import RESPONSE_TO_KIND, SEND
 from rotunda.broker.ipc.request_facts import subject, tail
 from rotunda.broker.native import compiled
+from rotunda.broker.partitions import intern_pool
 from rotunda.broker.partitions.owned_partition import OwnedPartition
 from rotunda.broker.partitions.produce_response import single_partition_response
 from rotunda.broker.partitions.request_cache import PREFIX_START, CachedRequest
@@ -44,6 +45,8 @@ class CachedProduce(CachedRequest):
         "unpack",
     )
 
+    entry_bytes = 1600
+
     def __init__(self, request: Request, part: Part, acks: int, owned: OwnedPartition, handler: int) -> None:
         version = request.api_version
         #: The quotas of its client: a request with other quotas does not match.
@@ -61,7 +64,7 @@ class CachedProduce(CachedRequest):
         prefix = bytes(request.view[request.start + PREFIX_START : part.records_offset - size_bytes])
         super().__init__(request, prefix)
         #: The bytes to compare and, where it has a fixed length, the size of the records after them.
-        head = Struct(f">{len(prefix)}s" if self.flexible else f">{len(prefix)}si")
+        head = intern_pool.layout(f">{len(prefix)}s" if self.flexible else f">{len(prefix)}si")
         self.unpack = head.unpack_from
         self.records_at = PREFIX_START + head.size
         self.smallest_bytes = self.records_at + BATCH_HEADER_BYTES
