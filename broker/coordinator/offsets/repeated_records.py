@@ -100,4 +100,12 @@ def _deltas(first: int, end: int) -> Sequence[int]:
     """Return the bytes of the offset deltas, all of one length, as big-endian numbers."""
     if end <= _ONE_BYTE:
         return range(2 * first, 2 * end, 2)
-    return [(delta << 1 & 0x7F | 0x80) << 8 | delta >> 6 for delta in range(first, end)]
+    # The first byte has the low six bits: it grows by 2 for 64 deltas, then the second one grows.
+    numbers: list[int] = []
+    while first < end:
+        high, low = divmod(first, 64)
+        count = min(end - first, 64 - low)
+        start = (low << 1 | 0x80) << 8 | high
+        numbers += range(start, start + (count << 9), 1 << 9)
+        first += count
+    return numbers
