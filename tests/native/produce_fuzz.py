@@ -21,15 +21,24 @@ from tests.support.native import exactly, load
 #: A library, or this: the twins.
 TWINS = "-"
 native.compiled = None if sys.argv[1] == TWINS else load(Path(sys.argv[1]))
-from rotunda.broker.ipc.request_channel import REQUEST  # noqa: E402 - with the chosen module
-from rotunda.broker.partitions.produce.ring_produces import RingProduces  # noqa: E402
-from rotunda.broker.protocol.crc import crc32c  # noqa: E402
-from rotunda.broker.security.session import pack_session  # noqa: E402
-from tests.handler.test_fast_path import produce_frame  # noqa: E402
-from tests.support.fakes import FakeClock  # noqa: E402
-from tests.support.record_batches import TIMESTAMP_MS, record_batch  # noqa: E402
-from tests.support.stepped_broker import SteppedBroker  # noqa: E402
-from tests.support.wire_messages import PRODUCE  # noqa: E402
+# ruff: noqa: E402 - the other modules use the chosen one
+from rotunda.broker.config.settings.authorization import STANDARD_AUTHORIZER
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.ipc.request_channel import REQUEST
+from rotunda.broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange
+from rotunda.broker.metadata.configs.alter_configs import Operation as Change
+from rotunda.broker.metadata.configs.client_quotas import USER, QuotaOp
+from rotunda.broker.partitions.produce.ring_produces import RingProduces
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.crc import crc32c
+from rotunda.broker.protocol.steps import finished
+from rotunda.broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from rotunda.broker.security.session import pack_session
+from rotunda.shm.layout import RESPONSE_ENVELOPE
+from tests.support.fakes import FakeClock
+from tests.support.record_batches import TIMESTAMP_MS, record_batch
+from tests.support.stepped_broker import Client, SteppedBroker
+from tests.support.wire_messages import PRODUCE
 
 if native.compiled is not None:
 
@@ -56,6 +65,9 @@ if native.compiled is not None:
 
 
 STAGED: list[int] = []
+#: Exceptions in compiled code, which leaves the request to its twin.
+FAILED: list[object] = []
+sys.unraisablehook = FAILED.append
 _stage = RingProduces.stage
 
 
@@ -69,27 +81,85 @@ def with_crc(batch: bytes) -> bytes:
     return batch[:17] + struct.pack(">I", crc32c(batch[21:])) + batch[21:]
 
 
-def any_frame(numbers: random.Random, version: int, acks: int) -> bytes:
-    """Return a request that is mostly valid, and else damaged in its prefix, its batch, its lengths or its end."""
-    values = [numbers.randbytes(numbers.choice((0, 5, 300))) for _ in range(numbers.choice((1, 1, 3)))]
-    batch = record_batch(values, timestamp_ms=TIMESTAMP_MS + numbers.choice((0,) * 9 + (-(2**40), 10**13)))
-    kind = numbers.randrange(20)
+VERSIONS = 3, 7, 8, 9, 11
+SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+DENIAL = Acl(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:alice", "*", Operation.WRITE, Permission.DENY)
+DENIAL_AT = RESPONSE_ENVELOPE.offset("denial")
+CONFIGS = (
+    {},
+    {},
+    {"max.message.bytes": "150"},
+    {"message.timestamp.type": "LogAppendTime"},
+    {"message.timestamp.after.max.ms": "1000"},
+    {"compression.type": "lz4"},
+    {"cleanup.policy": "compact"},
+    {"segment.bytes": "1048576"},
+)
+
+
+class Producer:
+    """A client that sends mostly to one partition, in one version."""
+
+    def __init__(self, client: Client, number: int, numbers: random.Random) -> None:
+        self.client, self.id, self.sequence = client, numbers.choice((-1, -1, -1, number)), 0
+        self.version, self.acks = numbers.choice(VERSIONS), numbers.choice((1, 1, -1, 0))
+        self.topic, self.partition = numbers.choice("ab"), numbers.randrange(2)
+        client.session = pack_session("alice", "192.0.2.1") if numbers.random() < 0.3 else b""
+
+    def send(self, numbers: random.Random) -> None:
+        place = self.topic, self.partition
+        if numbers.random() < 0.05:
+            place = numbers.choice("abc"), numbers.randrange(3)
+        batches = [(*place, self.any_batch(numbers))]
+        if numbers.random() < 0.05:
+            batches.append((numbers.choice("ab"), numbers.randrange(2), self.any_batch(numbers)))
+        frame = any_frame(numbers, self.version, self.acks, batches)
+        try:
+            self.client.send_frame(PRODUCE, self.version, frame)
+        except InvalidReceive:
+            self.client.send_frame(PRODUCE, self.version, frame, 0)
+
+    def any_batch(self, numbers: random.Random) -> bytes:
+        values = [numbers.randbytes(numbers.choice((0, 5, 300))) for _ in range(numbers.choice((1, 1, 3)))]
+        producer = {"producer_id": self.id, "producer_epoch": 0, "base_sequence": self.sequence} if self.id > 0 else {}
+        if numbers.random() < 0.97:
+            self.sequence += len(values)
+        return damaged(
+            numbers,
+            record_batch(
+                values,
+                keys=numbers.choice((None, [b"key"] * len(values))),
+                timestamp_ms=TIMESTAMP_MS + numbers.choice((0,) * 9 + (-(2**40), 10**13)),
+                timestamp_step_ms=numbers.choice((0, 0, 7, -7)),
+                codec=numbers.choice((0,) * 16 + (1, 2, 3, 4)),
+                **producer,
+            ),
+        )
+
+
+def damaged(numbers: random.Random, batch: bytes) -> bytes:
+    """Return a batch that is mostly as it was."""
+    kind = numbers.randrange(25)
     if kind == 0:
-        damaged, at = bytearray(batch), numbers.randrange(len(batch))
-        damaged[at] = numbers.choice((0, 0x7F, 0x80, 0xFF))
-        batch = bytes(damaged) if numbers.random() < 0.4 else with_crc(bytes(damaged))
-    elif kind == 1:
+        changed, at = bytearray(batch), numbers.randrange(len(batch))
+        changed[at] = numbers.choice((0, 0x7F, 0x80, 0xFF))
+        return bytes(changed) if numbers.random() < 0.4 else with_crc(bytes(changed))
+    if kind == 1:
         at, form, number = numbers.choice(((8, ">i", 2**31 - 1), (57, ">i", 2**31 - 1), (23, ">i", -1), (57, ">i", 0)))
-        batch = with_crc(batch[:at] + struct.pack(form, number) + batch[at + 4 :])
-    elif kind == 2:
-        batch = batch[: numbers.randrange(len(batch))]
-    frame = bytearray(produce_frame(version, batch, acks))
-    if kind == 3:
-        frame[numbers.randrange(8, len(frame) - len(batch))] ^= 1 << numbers.randrange(8)
-    elif kind == 4:
-        return bytes(frame[: numbers.randrange(20, len(frame))])
+        return with_crc(batch[:at] + struct.pack(form, number) + batch[at + 4 :])
+    return batch[: numbers.randrange(len(batch))] if kind == 2 else batch
+
+
+def any_frame(numbers: random.Random, version: int, acks: int, batches: list[tuple[str, int, bytes]]) -> bytes:
+    """Return a request that is mostly valid, and else damaged in its prefix or its end."""
+    topics = [{"name": name, "partition_data": [{"index": at, "records": data}]} for name, at, data in batches]
+    body = {"acks": acks, "timeout_ms": 1000, "topic_data": topics}
+    frame = bytearray(codec.encode_request(PRODUCE, version, 0, "test", body)[4:])
     frame[4:8] = struct.pack(">i", numbers.choice((0, 7, -1, -(2**31))))
-    return bytes(frame)
+    kind = numbers.randrange(25)
+    if kind == 0:
+        frame[numbers.randrange(8, len(frame) - len(batches[-1][2]))] ^= 1 << numbers.randrange(8)
+    return bytes(frame[: numbers.randrange(20, len(frame))]) if kind == 1 else bytes(frame)
 
 
 class StoppedClock(FakeClock):
@@ -99,28 +169,56 @@ class StoppedClock(FakeClock):
         pass
 
 
+def change(broker: SteppedBroker, numbers: random.Random) -> None:
+    """Change settings, topics, rights or quotas, or replace a target."""
+    kind, name = numbers.choice("snrddqqe"), numbers.choice("ab")
+    controller, exists = broker.controller, broker.parts(0).metadata.topic(name) is not None
+    if not exists:
+        broker.create(name, 2, numbers.choice(CONFIGS))
+    elif kind == "s":
+        settings = tuple(ConfigChange(key, Change.SET, value) for key, value in numbers.choice(CONFIGS).items())
+        controller.alter_configs(TOPIC, name, Alteration(settings, replaces=True), validate_only=False)
+    elif kind == "n":
+        broker.delete(name)
+    elif kind == "r":
+        finished(controller.acls.create([DENIAL]))
+    elif kind == "d":
+        finished(controller.acls.delete([AclFilter(*DENIAL)], str(numbers.random())))
+    elif kind == "q":
+        operation = QuotaOp("producer_byte_rate", numbers.choice((None, None, 1000.0)))
+        controller.alter_client_quotas(((USER, "alice"),), [operation], validate_only=False)
+    elif kind == "e":
+        broker.replace(numbers.randrange(len(broker.handlers)))
+    broker.announce_metadata()
+
+
 def run(numbers: random.Random, directory: Path) -> None:
     is_slow = numbers.random() < 0.5
     ring_bytes, clock = (4 * 1024, StoppedClock) if is_slow else (64 * 1024, FakeClock)
-    broker = SteppedBroker(directory, handlers=1, ring_bytes=ring_bytes, clock=clock)
-    broker.create("topic", 2)
+    handlers, processors = numbers.choice(((1, 1), (1, 2), (3, 2)))
+    broker = SteppedBroker(directory, handlers, processors, ring_bytes, SETTINGS, clock=clock)
+    for name in "ab":
+        broker.create(name, 2, numbers.choice(CONFIGS))
     broker.settle()
-    clients = [(broker.client(), version, acks) for version, acks in ((3, 1), (7, -1), (8, 1), (9, -1), (9, 1), (9, 0))]
-    clients[0][0].session = clients[3][0].session = pack_session("alice", "192.0.2.1")
-    for _ in range(20):
+    producers = [Producer(broker.client(each % processors), each, numbers) for each in range(8)]
+    for _ in range(30):
         for _ in range(numbers.randrange(20)):
-            client, version, acks = numbers.choice(clients)
-            client.send_frame(PRODUCE, version, any_frame(numbers, version, acks), 0)
+            numbers.choice(producers).send(numbers)
+        if numbers.random() < 0.15:
+            change(broker, numbers)
         broker.clock.advance_ns(numbers.randrange(10**6))
-        broker.run_once(0)
+        for index in range(handlers):
+            broker.run_once(index)
         # A slow processor's response ring becomes full.
         if numbers.random() < 0.1 or not is_slow:
             broker.drain()
-    broker.settle()
-    for client, *_ in clients:
-        print([(each.answers, each.envelopes) for each in client.sent.values()])
-    for log in sorted((directory / "data").rglob("*.log")):
-        print(hashlib.sha256(log.read_bytes()).hexdigest())
+    broker.settle(400)
+    for producer in producers:
+        for sent in producer.client.sent.values():
+            # The number of a denial is random.
+            print(sent.answers, [each[:DENIAL_AT] + each[DENIAL_AT + 8 :] for each in sent.envelopes])
+    for log in sorted((directory / "data").glob("[abc]-*/*.log")):
+        print(log.parent.name, log.name, hashlib.sha256(log.read_bytes()).hexdigest())
     broker.close()
 
 
@@ -131,6 +229,7 @@ def main(seed: str, cases: str) -> None:
                 native.compiled.CachedProduces = KINDS[case % 2]  # type: ignore[attr-defined]
             with tempfile.TemporaryDirectory() as directory:
                 run(random.Random(f"{seed} {case}"), Path(directory))
+    assert not FAILED, FAILED
     assert any(STAGED) == (native.compiled is not None)
 
 
