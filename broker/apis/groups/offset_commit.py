@@ -97,7 +97,7 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
             name = None if topic is None else topic.name
         error = 0 if name is None else broker.access.rejection(request, ResourceType.TOPIC, name)
         if error:
-            rejections.append(_rejected_topic(each, error))
+            rejections.append(rejected_topic(each, error))
         else:
             accepted.append(each)
     if not rejections:
@@ -181,16 +181,16 @@ def validated_commit(broker: BrokerContext, version: int, request: Any) -> Valid
     """Validate a commit and store its valid offsets. The caller must append the outcome's records at once."""
     group_id, topics = request.group_id, request.topics
     groups = broker.coordinators.groups
+    by_id = version >= TOPIC_ID_FROM
     try:
         shard = groups.shard_of(group_id)
     except ApiError as failure:
-        return _rejected(broker, version, topics, failure.code)
-    by_id = version >= TOPIC_ID_FROM
+        return rejected_commit(broker, topics, failure.code, by_id=by_id)
     error = validate_commit(
         shard, committer_of(request, version), lambda: existing_partitions(broker, topics, by_id=by_id)
     )
     if error:
-        return _rejected(broker, version, topics, error)
+        return rejected_commit(broker, topics, error, by_id=by_id)
     group = shard.groups[group_id]
     groups.protocols[group.kind].committed(shard, group, request.member_id)
     metadata = broker.metadata
@@ -208,7 +208,7 @@ def validated_commit(broker: BrokerContext, version: int, request: Any) -> Valid
             continue
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topic_responses.append(_rejected_topic(asked, error))
+            topic_responses.append(rejected_topic(asked, error))
         else:
             known = (topic.name, topic.topic_id, len(topic.partitions))
             if not partitions and 0 <= parts[0].partition_index < known[2]:
@@ -245,17 +245,17 @@ def committer_of(request: Any, version: int) -> Committer:
 
 def rejected(topics: Sequence[Any], error: int) -> dict[str, Any]:
     """Return a response with the same error for every partition."""
-    return {"topics": [_rejected_topic(topic, error) for topic in topics]}
+    return {"topics": [rejected_topic(topic, error) for topic in topics]}
 
 
-def _rejected_topic(topic: Any, error: int) -> dict[str, Any]:
+def rejected_topic(topic: Any, error: int) -> dict[str, Any]:
+    """Return the same error for every partition of a topic."""
     partition_responses = [{"partition_index": part.partition_index, "error_code": error} for part in topic.partitions]
     return {"name": topic.name, "topic_id": topic.topic_id, "partitions": partition_responses}
 
 
-def _rejected(broker: BrokerContext, version: int, topics: Sequence[Any], error: int) -> ValidatedCommit:
+def rejected_commit(broker: BrokerContext, topics: Sequence[Any], error: int, *, by_id: bool) -> ValidatedCommit:
     """Return the group's error for every existing partition, and an unknown-topic error for the others."""
-    by_id = version >= TOPIC_ID_FROM
     topic_responses = []
     row, partitions, first_error = -1, 0, 0
     for asked in topics:

@@ -12,6 +12,8 @@ from rotunda.broker.apis.groups.offset_commit import (
     is_long,
     merge_topics,
     portions_of,
+    rejected_commit,
+    rejected_topic,
 )
 from rotunda.broker.apis.transactions.transaction_errors import for_offsets
 from rotunda.broker.coordinator.offsets.commits import Committer, CommitTime, apply_commit, drop_unused, validate_commit
@@ -53,7 +55,7 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
         if not error:
             accepted.append(asked)
         elif asked.partitions:
-            rejections.append(_topic(asked, [(each.partition_index, error) for each in asked.partitions]))
+            rejections.append(rejected_topic(asked, error))
     if not accepted:
         return {"topics": rejections}
     response = _commit(request, broker, body.replaced(topics=tuple(accepted)))
@@ -136,8 +138,8 @@ def _commit_verified(request: Request, broker: BrokerContext, body: Any, deferre
     for asked in body.topics:
         topic = _find(request, broker, asked)
         if topic is None and asked.partitions:
-            error = _unknown_topic(request)
-            topics.append(_topic(asked, [(each.partition_index, error) for each in asked.partitions]))
+            error = ErrorCode.UNKNOWN_TOPIC_ID if _is_by_id(request) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(rejected_topic(asked, error))
         elif topic is not None and asked.partitions:
             place = (topic.name, topic.topic_id, len(topic.partitions))
             partition_responses, _ = apply_commit(
@@ -165,25 +167,6 @@ def _find(request: Request, broker: BrokerContext, asked: Any) -> TopicInfo | No
     return find_topic(broker, asked, by_id=_is_by_id(request))
 
 
-def _unknown_topic(request: Request) -> int:
-    return ErrorCode.UNKNOWN_TOPIC_ID if _is_by_id(request) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def _rejected(request: Request, broker: BrokerContext, body: Any, error: int) -> dict[str, Any]:
     """Return a response with the error, except for unknown topics and partitions, which have their own."""
-    topics = []
-    for asked in body.topics:
-        topic = _find(request, broker, asked)
-        count = 0 if topic is None else len(topic.partitions)
-        unknown = _unknown_topic(request) if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        parts = [
-            (each.partition_index, error if 0 <= each.partition_index < count else unknown) for each in asked.partitions
-        ]
-        if parts:
-            topics.append(_topic(asked, parts))
-    return {"topics": topics}
-
-
-def _topic(asked: Any, parts: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    partition_responses = [{"partition_index": index, "error_code": int(error)} for index, error in parts]
-    return {"name": asked.name, "topic_id": asked.topic_id, "partitions": partition_responses}
+    return rejected_commit(broker, body.topics, error, by_id=_is_by_id(request)).response
