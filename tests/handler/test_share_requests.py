@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from rotunda.broker.coordinator.share_state import share_fetches
 from rotunda.broker.coordinator.share_state.acquisition import ShareReader
+from rotunda.broker.coordinator.share_state.share_consumers import MOST_PARTITIONS
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.record_reader import Record, iterate_records
@@ -180,6 +182,33 @@ def test_settings_of_a_group_are_those_of_its_records(broker: SteppedBroker, top
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broker", [{"max.partitions": str(2 * MOST_PARTITIONS)}], indirect=True)
+def test_a_session_of_more_partitions_than_a_response_may_have_is_rejected(
+    broker: SteppedBroker, topic_id: bytes, make: Make
+) -> None:
+    initialize(broker, topic_id)
+    member = make("m", *range(MOST_PARTITIONS + 1))
+    sent = member.send()
+    broker.settle()
+    assert response_to(sent).error_code == ErrorCode.INVALID_REQUEST
+    assert str(MOST_PARTITIONS) in response_to(sent).error_message
+    member = make("m", *range(MOST_PARTITIONS))
+    assert len(member.fetch(max_wait_ms=0)) == MOST_PARTITIONS
+
+
+def test_a_response_with_very_many_acquired_ranges_has_no_further_partitions(
+    broker: SteppedBroker, topic_id: bytes, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_fetches, "MOST_ACQUIRED", 3)
+    initialize(broker, topic_id, [0, 1, 2])
+    for partition in (0, 1, 2):
+        for _ in range(2):
+            write(broker, 1, partition)
+    member = make("m", 0, 1, 2)
+    acquired = [sum(len(each.acquired) for each in member.fetch(batch_size=1).values()) for _ in range(2)]
+    assert acquired == [4, 2]
 
 
 @pytest.mark.parametrize(

@@ -231,8 +231,13 @@ _GROUPS = Area(
             end="session.timeout.ms",
         ),
         Limit(
-            name="Protocols of a member of a classic group; topics, and half of the partitions, of a consumer",
-            bounds=("rotunda.broker.apis.groups.join_group:MOST_PROTOCOLS", "max.partitions"),
+            name="Protocols of a member of a classic group; topics, and half of the partitions, of a consumer; "
+            "partitions of a share session, which max.partitions bounds too",
+            bounds=(
+                "rotunda.broker.apis.groups.join_group:MOST_PROTOCOLS",
+                "max.partitions",
+                "rotunda.broker.coordinator.share_state.share_consumers:MOST_PARTITIONS",
+            ),
             metrics=("rotunda_request_errors_total",),
             beyond="INVALID_REQUEST",
             end="with the response",

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _LONGEST_MEMBER_ID: Final = 36
 _LAST_TYPE_BEFORE_RENEWAL: Final = RENEW - 1
 
+#: Partitions of a session: a response with all of them is encoded in less than 50 ms.
+MOST_PARTITIONS: Final = 25_000
+
 #: Partitions that one step changes: each may write a record, about a millisecond together.
 _PARTITIONS_AT_ONCE: Final = 16
 
@@ -87,9 +90,10 @@ class ShareConsumers:
         self._validate_size(len({*session.places, *named}))
 
     def _validate_size(self, partitions: int) -> None:
-        most = self._metadata.broker_config.max_partitions
+        most = min(self._metadata.broker_config.max_partitions, MOST_PARTITIONS)
         if partitions > most:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"a share session has at most {most} partitions (max.partitions)")
+            reason = f"a share session has at most {most} partitions (max.partitions, and {MOST_PARTITIONS})"
+            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
 
     def topic_of(self, request: Request, place: SharePlace) -> TopicInfo | int:
         """Return the topic of a partition, or the error code of one that the client cannot use."""

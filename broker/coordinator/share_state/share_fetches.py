@@ -47,6 +47,9 @@ INLINE_RECORDS_BYTES: Final = 16 * 1024
 #: Most partitions with records in one response: each is a range of a file.
 MOST_RANGES: Final = 128
 
+#: With so many ranges of acquired records a response gets none of further partitions: it is encoded in one go.
+MOST_ACQUIRED: Final = 25_000
+
 #: Most windows that one attempt begins: each writes a record. The next attempt begins others.
 MOST_BEGUN: Final = 200
 
@@ -290,10 +293,10 @@ class ShareFetches:
     def _acquire(self, fetch: ShareFetch, readable: dict[SharePlace, Readable]) -> dict[SharePlace, Found]:
         """Acquire records for the member, from one partition after the other."""
         body, group, terms = fetch.body, fetch.group, fetch.group.terms
-        left = body.max_records
+        left, ranges = body.max_records, 0
         acquired: dict[SharePlace, Found] = {}
         for place, each in readable.items():
-            if left <= 0:
+            if left <= 0 or ranges >= MOST_ACQUIRED:
                 break
             limits = AcquireTerms(body.member_id, left, body.batch_size, body.share_acquire_mode == _RECORD_LIMIT)
             try:
@@ -306,6 +309,7 @@ class ShareFetches:
             group.count_memory(each.window)
             if found is not None:
                 acquired[place] = found
+                ranges += len(found.acquired)
                 counts = group.counts_of(place)
                 for first, last, delivery_count in found.acquired:
                     left -= last - first + 1
