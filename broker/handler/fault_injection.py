@@ -15,12 +15,12 @@ from rotunda.broker.faults.injected_errors import MESSAGE
 from rotunda.broker.faults.request_names import RequestNames, names_in
 from rotunda.broker.ipc.request_facts import NO_SUBJECT, subject_of
 from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
+from rotunda.broker.partitions.fetch.fetch_response import frame_fetch_response
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.error_responses import error_response
 from rotunda.broker.protocol.headers import parse_header
-from rotunda.broker.protocol.messages.fetch import frame_fetch_response
 from rotunda.shm.recorder_layout import INJECTED, INJECTED_SHIFT
 
 if TYPE_CHECKING:

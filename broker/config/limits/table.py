@@ -232,7 +232,7 @@ _GROUPS = Area(
         ),
         Limit(
             name="Protocols of a member of a classic group; topics, and half of the partitions, of a consumer; "
-            "partitions of a share session, which max.partitions bounds too",
+            "partitions of a share session",
             bounds=(
                 "rotunda.broker.apis.groups.join_group:MOST_PROTOCOLS",
                 "max.partitions",

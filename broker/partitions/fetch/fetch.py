@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rotunda.broker.ipc.request_facts import MOST_COUNTED, Records
 from rotunda.broker.ipc.response_writer import ResponseFacts
-from rotunda.broker.partitions.fetch.fetch_shape import FetchShape
-from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.messages.fetch import (
-    FetchPart,
+from rotunda.broker.partitions.fetch.fetch_response import (
     Gap,
     encode_part,
     encode_topics,
     frame_fetch_response,
     tags_of,
 )
+from rotunda.broker.partitions.fetch.fetch_shape import FetchShape
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.fetch import FetchPart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

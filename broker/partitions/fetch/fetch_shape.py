@@ -10,16 +10,17 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.ipc.request_facts import NO_SUBJECT, RowOf, subject, tail
+from rotunda.broker.partitions.fetch.fetch_response import EncodedTopic, encode_topics
 from rotunda.broker.partitions.request_cache import CachedFields
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics
+from rotunda.broker.protocol.messages.fetch import FetchRequest, PartFields
 from rotunda.broker.security.acl.acls import ResourceType
 from rotunda.broker.security.acl.checks import rejection
 
 if TYPE_CHECKING:
     from rotunda.broker.ipc.request import Request
     from rotunda.broker.metadata.metadata_cache import MetadataCache
-    from rotunda.broker.protocol.messages.fetch import PlainParts
+    from rotunda.broker.partitions.fetch.fetch_response import PlainParts
     from rotunda.broker.security.session import Session
 
 #: Memory of a partition of a cached fetch.

@@ -25,6 +25,7 @@ from rotunda.broker.ipc.response_writer import FileRange, ResponseFacts, Respons
 from rotunda.broker.ipc.segment_file_cache import SegmentFiles
 from rotunda.broker.log.log_reader import FileSlice
 from rotunda.broker.partitions.fetch.fetch import Fetch, FoundRecords
+from rotunda.broker.partitions.fetch.fetch_response import PlainParts, frame_fetch_response
 from rotunda.broker.partitions.fetch.fetch_sessions import FetchSession, FetchSessions
 from rotunda.broker.partitions.fetch.fetch_shape import (
     FORBIDDEN,
@@ -43,8 +44,6 @@ from rotunda.broker.protocol.messages.fetch import (
     TOPIC_ID_FROM,
     FetchPart,
     FetchRequest,
-    PlainParts,
-    frame_fetch_response,
     read_fetch,
 )
 from rotunda.broker.scheduling.purgatory import DelayedOperation, Purgatory
