@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 Cell = str | int | float | None
 
@@ -24,6 +24,14 @@ def quoted(name: str) -> str:
     return f'"{printable(escaped)}"'
 
 
+def suggestion(name: str, known: Iterable[str], command: str) -> str:
+    """Return the end of an error about an unknown name: the closest known one, or else the command that lists them."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for an error
+
+    near = get_close_matches(name, list(known), 1)
+    return f"; did you mean {quoted(near[0])}?" if near else f"; see `{command}`"
+
+
 def byte_size(value: float | None) -> str:
     """Return a number of bytes with its unit, a dash for an unknown one."""
     if value is None:
@@ -32,6 +40,13 @@ def byte_size(value: float | None) -> str:
         if value >= size:
             return f"{value / size:.1f} {unit}"
     return f"{value:.0f} B"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and a noun, in the plural unless it is one."""
+    if number != 1:
+        noun = f"{noun.removesuffix('y')}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{number:,} {noun}"
 
 
 def aligned(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:

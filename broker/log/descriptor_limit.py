@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from rotunda.broker.log.segments.open_segments import FILES_A_SEGMENT, OTHERS, most_segments
+from rotunda.broker.text_table import counted
 
 #: The limit that Kafka's documentation recommends for each broker.
 ADVISED = 100_000
@@ -30,8 +31,9 @@ def want_of_descriptors(data_dir: Path, handlers: int, limit: int) -> str | None
         return None
     wanted = max(ADVISED, each * FILES_A_SEGMENT + OTHERS)
     return (
-        f"{partitions:,} partitions in {data_dir}, and a limit of {limit:,} open files: each of {handlers} handlers "
-        f"has descriptors for {most_segments(limit):,} that are written to, of {each:,}; those idle longest are "
-        "closed, and opened again with their next write. Raise the limit (ulimit -n, LimitNOFILE in systemd) to "
-        f"{wanted:,} to spare that, and start the broker again"
+        f"{counted(partitions, 'partition')} in {data_dir}, and a limit of {limit:,} open files: each of "
+        f"{counted(handlers, 'handler')} has descriptors for {most_segments(limit):,} that are written to, "
+        f"of {each:,}; "
+        "those idle longest are closed, and opened again with their next write. Raise the limit (ulimit -n, "
+        f"LimitNOFILE in systemd) to {wanted:,} to spare that, and start the broker again"
     )

@@ -24,6 +24,7 @@ from rotunda.broker.request_log.loss_accounting import Ledger
 from rotunda.broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
 from rotunda.broker.request_log.role_rows import RoleRows, RoleSources
 from rotunda.broker.runtime.child_process import FaultLimit, Retired, Role
+from rotunda.broker.text_table import counted
 from rotunda.shm.metrics.process_metrics import MetricsWriter
 from rotunda.shm.rings.ring_fill import RingGrid, RingShare
 from rotunda.shm.tables.process_slots import BEAT_S
@@ -135,7 +136,8 @@ def _history(context: ProcessContext, generation: int, roles: RoleRows, began_us
 
 def _add_start(history: History, context: ProcessContext, began_us: int, *, was_killed: bool) -> None:
     before = "the broker before was killed" if was_killed else "clean start"
-    text = f"Rotunda {installed_version()}, {context.processors} processors, {context.handlers} handlers; {before}"
+    processes = f"{counted(context.processors, 'processor')}, {counted(context.handlers, 'handler')}"
+    text = f"Rotunda {installed_version()}, {processes}; {before}"
     history.add_event(began_us, "broker_start", text, is_quiet=not was_killed)
 
 

@@ -68,7 +68,7 @@ RULES = (
         "disk",
         ("storageErrors > 0", "storageErrors >= 0.01 * requests"),
         ("storageErrors >= 0.05 * requests",),
-        "{storageErrors:count} of {requests:count} requests failed with KAFKA_STORAGE_ERROR",
+        "{storageErrors:count} of {requests:count request} failed with KAFKA_STORAGE_ERROR",
         "retention.ms, retention.bytes",
         "lower",
         "The disk is full or broken: the broker's log and /readyz name the reason. A shorter retention or the deletion "
@@ -146,7 +146,7 @@ RULES = (
         ),
         ("requestRingPeak >= 0.5", f"handlerBusyMax <= {FREE}", "mutesRingFull > 0.1 * requests"),
         # The counter is exact; the sampled peak misses every burst shorter than the sampling interval.
-        "a full ring stopped reading {mutesRingFull:count} times (sampled up to "
+        "a full ring stopped reading {mutesRingFull:count time} (sampled up to "
         "{requestRingPeak:share} full); the busiest handler is busy {handlerBusyMax:share}",
         "request.ring.bytes",
         "raise",
@@ -157,7 +157,7 @@ RULES = (
         "request queue",
         (_ENOUGH, f"arenaDepletedShare >= 0.05 or mutesArena > {MUTES_IN_A_REQUEST} * requests"),
         ("arenaDepletedShare >= 0.05", f"mutesArena > {MUTES_IN_A_REQUEST} * requests"),
-        "large requests waited for memory {arenaDepletedShare:share} of the time; {mutesArena:count} times a "
+        "large requests waited for memory {arenaDepletedShare:share} of the time; {mutesArena:count time} a "
         "connection was not read for that",
         "queued.max.request.bytes",
         "raise",
@@ -179,7 +179,7 @@ RULES = (
         "connection set-up",
         ("connectionsRefused > 0", "connectionsRefused >= 0.05 * (opened + connectionsRefused)"),
         ("connectionsRefused >= 0.2 * (opened + connectionsRefused)", "connectionsRefused >= 10"),
-        "{connectionsRefused:count} connections were rejected, {opened:count} were opened",
+        "{connectionsRefused:count connection} rejected, {opened:count} opened",
         "max.connections.per.ip",
         "raise",
         "An address has as many connections as it may have: let its clients share or close some, or raise its limit "
@@ -194,7 +194,7 @@ RULES = (
             "shortLived >= 0.5 * opened",
         ),
         ("shortLived >= 0.8 * opened", f"opened >= 20 * {_CONNECTION_SECONDS}", "opened >= 0.5 * requests"),
-        "{opened:count} connections opened for {requests:count} requests, {shortLived:count} closed within 5 s",
+        "{opened:count connection} opened for {requests:count request}, {shortLived:count} closed within 5 s",
         "of the clients: one producer or consumer for many calls; reconnect.backoff.ms",
         "raise",
         "Clients open a connection for every few requests. Make them reuse it; the report `clients` names them.",
@@ -275,7 +275,7 @@ RULES = (
         "quota",
         (f"throttledRequests >= {THROTTLED_OF_REQUESTS} * requests",),
         ("throttledRequests >= 0.2 * requests", f"throttleMaxUs >= {STALL_US}"),
-        "{throttledRequests:count} of {requests:count} responses were throttled, those of client "
+        "throttled: {throttledRequests:count} of {requests:count response}, those of client "
         "{throttledClient:name} up to {throttleMaxUs:ms}",
         "quotas: producer_byte_rate, consumer_byte_rate, request_percentage",
         "raise",
@@ -286,7 +286,7 @@ RULES = (
         "consumer",
         ("expiredMembers > 0",),
         ("expiredMembers >= 3",),
-        "group {expiredGroup:name} removed {expiredMembers:count} members after their session timeout",
+        "group {expiredGroup:name} removed {expiredMembers:count member} after their session timeout",
         "of the consumers: session.timeout.ms; of a group: share.session.timeout.ms",
         "raise",
         "The members died, or were silent for too long: their hosts' pauses and networks come before a longer timeout. "
@@ -297,7 +297,7 @@ RULES = (
         "consumer",
         (f"lagAgeUs >= {LATE_US}",),
         (f"lagAgeUs >= {3 * LATE_US}", "lagRecords >= 1000"),
-        "group {lagGroup:name} is {lagRecords:count} records behind, the oldest {lagAgeUs:s} old",
+        "group {lagGroup:name} is {lagRecords:count record} behind, the oldest {lagAgeUs:s} old",
         "of the consumers: their number, max.poll.records",
         "raise",
         "Its consumers are slower than its producers, or stopped: `rotunda group describe` has their partitions, the "
@@ -375,12 +375,14 @@ def _numerous() -> Column:
 
 
 def _text(template: str) -> Column:
-    """Return a template filled in; unknown features become `unknown`."""
+    """Return a template filled in; unknown features become `unknown`. A noun after a form is in its number."""
     parts = []
     for literal, name, form, _ in Formatter().parse(template):
         parts.append(F.lit(literal))
         if name is not None:
-            parts.append(F.coalesce(_FORMS[form or ""](F.col(name)), F.lit("unknown")))
+            shape, _, noun = (form or "").partition(" ")
+            parts.append(F.coalesce(_FORMS[shape](F.col(name)), F.lit("unknown")))
+            parts += [F.when(F.col(name) == 1, f" {noun}").otherwise(f" {noun}s")] if noun else []
     return F.concat(*parts)
 
 

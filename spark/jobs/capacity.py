@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.analysis.handler_queues import (
     LEAST_ROWS,
     REQUEST_COLUMNS,
@@ -160,7 +161,7 @@ def headline(peaks: Mapping[str, Row], doubled: Mapping[str, int], waits: Row | 
     """Return the peak utilisation, the load it allows, the needs of a doubled one and the model's error."""
     busy = ", ".join(f"{role}s {row.peak:.0%}" for role, row in sorted(peaks.items()))
     lasts = min(1 / row.peak for row in peaks.values())
-    wants = " and ".join(f"{count} {role}{'s' if count > 1 else ''}" for role, count in sorted(doubled.items()))
+    wants = " and ".join(counted(count, role) for role, count in sorted(doubled.items()))
     text = f"Peak utilisation: {busy}; headroom {lasts:,.1f}x; 2x the load needs {wants}"
     if waits is None or waits[0] is None:
         return text

@@ -13,12 +13,13 @@ import sys
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.analysis.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
 from rotunda.spark.analysis.pushed_metrics import PUSHED_COLUMNS, by_instance
 from rotunda.spark.job import Context, Job, main
 from rotunda.spark.options import length_us, positive
 from rotunda.spark.results.result import Result
-from rotunda.spark.results.text_table import cell, counted
+from rotunda.spark.results.text_table import cell
 
 _SOFTWARE = ("softwareName", "softwareVersion", "clientId")
 _VERSION = ("requestApiKeyName", "requestApiVersion", *_SOFTWARE)
@@ -99,18 +100,19 @@ def _first(one: DataFrame) -> dict[str, int]:
 
 def _headline(counts: dict[str, int], first: Row | None, slowest: Row | None) -> str:
     old = (
-        f"{counts['clientsOfDropped']} of them, {counts['requestsOfDropped']:,} requests,"
+        f"{counts['clientsOfDropped']} of them, {counted(counts['requestsOfDropped'], 'request')},"
         if counts["clientsOfDropped"]
         else "none"
     )
     parts = [
-        f"{counts['clients']:,} clients with {counts['libraries']:,} libraries",
+        f"{counted(counts['clients'], 'client')} with {counted(counts['libraries'], 'library')}",
         f"{old} with API versions that later brokers have dropped",
-        f"{counts['connections']:,} connections: {counts['idle']:,} idle, {counts['shortLived']:,} short-lived",
+        f"{counted(counts['connections'], 'connection')}: {counts['idle']:,} idle, "
+        f"{counts['shortLived']:,} short-lived",
     ]
     if first is not None and first.looping:
         rate = f"{cell(first.clientId)} at {cell(first.address)} opened {first.mostInMinute:,} in one minute"
-        parts.append(f"{counts['looping']:,} loop: {rate}")
+        parts.append(f"{counted(counts['looping'], 'client')} in a loop: {rate}")
     parts.append(_pushed(counts["pushing"], slowest))
     return "; ".join(parts)
 

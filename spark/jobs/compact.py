@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.hourly.compaction import ASIDE, HourCompaction, check_exchange, recover
 from rotunda.spark.hourly.lock import exclusive
@@ -18,7 +19,6 @@ from rotunda.spark.job import Context, Job, main
 from rotunda.spark.log.request_log import InputFile, directory_of
 from rotunda.spark.log.schema import FORMAT_VERSION, SCHEMAS
 from rotunda.spark.results.result import Result
-from rotunda.spark.results.text_table import counted
 from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 

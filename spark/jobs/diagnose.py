@@ -11,6 +11,7 @@ import sys
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.analysis.bottlenecks import HEALTHY, verdicts
 from rotunda.spark.analysis.load_features import (
     CONNECTION_COLUMNS,
@@ -42,10 +43,10 @@ def transform(features: DataFrame) -> DataFrame:
 
 def headline(table: DataFrame) -> str:
     """Return a sentence with the most frequent bottleneck, and its frequency."""
-    counted = table.groupBy("bottleneck", "rule").agg(
+    by_rule = table.groupBy("bottleneck", "rule").agg(
         F.count("*").alias("windows"), F.max_by("evidence", "certainty").alias("evidence")
     )
-    rows = rows_of(counted.orderBy(F.desc("windows"), "rule"))
+    rows = rows_of(by_rule.orderBy(F.desc("windows"), "rule"))
     everything = sum(row.windows for row in rows)
     ill = [row for row in rows if row.bottleneck != HEALTHY]
     if not ill:
@@ -56,7 +57,8 @@ def headline(table: DataFrame) -> str:
 def _of_windows(some: int, everything: int) -> str:
     if everything == 1:
         return "the one window"
-    return f"all {everything:,} windows" if some == everything else f"{some:,} of {everything:,} windows"
+    windows = counted(everything, "window")
+    return f"all {windows}" if some == everything else f"{some:,} of {windows}"
 
 
 #: Limits of the result where rows have been deleted.

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.job import Context, Job, main
 from rotunda.spark.log.request_log import Coverage, is_one_of
 from rotunda.spark.log.schema import PARTITION_COLUMNS
@@ -125,10 +126,10 @@ def answer(context: Context) -> Result:
 
 def _headline(coverage: Coverage, errors: int, most: Row | None, burst: Row | None) -> str:
     if most is None:
-        return f"none of {coverage.requests:,} requests failed"
+        return f"none of {counted(coverage.requests, 'request')} failed"
     parts = [
-        f"{errors:,} of {coverage.requests:,} requests failed ({errors / coverage.requests:.2%})",
-        f"most: {_named(most)}, {most.errors:,} times, {most.shareOfClient:.1%} of this client's requests",
+        f"{errors:,} of {counted(coverage.requests, 'request')} failed ({errors / coverage.requests:.2%})",
+        f"most: {_named(most)}, {counted(most.errors, 'time')}, {most.shareOfClient:.1%} of this client's requests",
     ]
     if burst is not None:
         when = f"{burst.errors:,} in {burst.seconds:,.1f} s from {cell(burst.firstSeen)}"

@@ -15,11 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.hourly.lock import exclusive
 from rotunda.spark.job import reported
 from rotunda.spark.progress import progress
-from rotunda.spark.results.text_table import counted, lines
+from rotunda.spark.results.text_table import lines
 from rotunda.spark.session import configured, session
 from rotunda.spark.storage import Storage
 from rotunda.spark.topics.exports import Exported, Exports

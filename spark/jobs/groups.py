@@ -10,13 +10,14 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.analysis.lag import Bounds, ages_at, episodes, over_time, spans
 from rotunda.spark.bounded import rows_of
 from rotunda.spark.job import Context, Job, main
 from rotunda.spark.options import length_us, positive
 from rotunda.spark.results.charts import Chart, Series
 from rotunda.spark.results.result import Result
-from rotunda.spark.results.text_table import cell, counted
+from rotunda.spark.results.text_table import cell
 from rotunda.spark.time_range import TimeRange, to_datetime
 
 #: Counts of the rows `deliveries`.
@@ -241,7 +242,7 @@ def _headline(table: DataFrame, behind: DataFrame, *, has_lag: bool) -> str:
     if longest is not None:
         age = "" if longest.peakAgeS is None else f", {longest.peakAgeS:,.0f} s old"
         text += f"; {cell(longest.group)} was behind for {longest.lengthS:,.0f} s: "
-        text += f"up to {longest.peakRecords:,} records{age}"
+        text += f"up to {counted(longest.peakRecords, 'record')}{age}"
     elif has_lag:
         text += "; no group was behind for long"
     return text if has_lag else f"{text}; {_NO_LAG}"

@@ -11,6 +11,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.bounded import rows_of
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.hourly.histogram import quantiles, with_buckets
@@ -168,7 +169,7 @@ def _label(row: Row, by: Sequence[str]) -> str:
 
 
 def _headline(coverage: Coverage, worst: Row, by: Sequence[str]) -> str:
-    return f"{coverage.requests:,} requests; slowest is {_label(worst, by)}: p99 {worst.p99Us / 1000:,.2f} ms"
+    return f"{counted(coverage.requests, 'request')}; slowest is {_label(worst, by)}: p99 {worst.p99Us / 1000:,.2f} ms"
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

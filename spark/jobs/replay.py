@@ -9,10 +9,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.job import Context, Job, main
 from rotunda.spark.options import positive
 from rotunda.spark.results.result import Result
-from rotunda.spark.results.text_table import counted
 
 #: Version of the table `profile`; raised when a reader of the previous one would misread it.
 PROFILE_VERSION: Final = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.job import Context, Job, main
 from rotunda.spark.results.result import Result
-from rotunda.spark.results.text_table import counted
 from rotunda.spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
 

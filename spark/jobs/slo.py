@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.analysis.burn import MINUTE_US, SPANS_US, Count, Standing, burn_rate, standing
 from rotunda.spark.analysis.objectives import CHOSEN_BY, DEFAULT_OBJECTIVES, Objective, read_objectives
 from rotunda.spark.bounded import rows_of
@@ -17,7 +18,7 @@ from rotunda.spark.log.request_log import is_one_of
 from rotunda.spark.log.schema import PARTITION_COLUMNS
 from rotunda.spark.results.charts import Chart, Series
 from rotunda.spark.results.result import Result
-from rotunda.spark.results.text_table import cell, counted
+from rotunda.spark.results.text_table import cell
 from rotunda.spark.time_range import HOUR_US, TimeRange, to_datetime
 
 COLUMNS = (

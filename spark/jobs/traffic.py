@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.analysis import batching
 from rotunda.spark.analysis.skew import skew
 from rotunda.spark.bounded import rows_of
@@ -149,13 +150,13 @@ def _with_deleted(context: Context, flowing: DataFrame, hours: Sequence[int]) ->
 
 def _headline(sums: Row | None, hot: Row | None, outcomes: Sequence[tuple[int, ...]]) -> str:
     assert sums is not None  # noqa: S101 - an aggregate of everything has one row
-    parts = [f"{sums.requests:,} requests, {sums.bytesIn / 1e6:,.1f} MB in, {sums.bytesOut / 1e6:,.1f} MB out"]
+    parts = [f"{counted(sums.requests, 'request')}, {sums.bytesIn / 1e6:,.1f} MB in, {sums.bytesOut / 1e6:,.1f} MB out"]
     if hot is not None and hot.gini is not None:
         parts.append(f"{cell(hot.hottest)} carries {hot.hottestShare:.0%} of the traffic of partitions")
     if outcomes:
         linger, size, now, then = max(outcomes, key=lambda outcome: outcome[2] - outcome[3])
         saving = f"{1 - then / now:.0%} of the Produce requests"
-        parts.append(f"a linger of {linger} ms and batches of {size:,} bytes would save {saving}")
+        parts.append(f"a linger of {linger} ms and batches of {counted(size, 'byte')} would save {saving}")
     return "; ".join(parts)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.time_range import HOUR_US, to_datetime
 
 #: Most spans that are named one by one; of more only the first and the last are.
@@ -33,7 +34,7 @@ class Deleted:
         """Return the effect on a result, empty if none; `lacking` describes its missing rows in such hours."""
         parts = []
         if self.hours and lacking:
-            parts.append(f"retention has deleted {self.rows:,} rows of {_named(self.hours)}: {lacking}")
+            parts.append(f"retention has deleted {counted(self.rows, 'row')} of {_named(self.hours)}: {lacking}")
         if self.edges:
             parts.append(
                 f"retention has deleted rows of {_named(self.edges)}, only partly in the range: their data is "

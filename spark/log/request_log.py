@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from rotunda.broker.text_table import counted
 from rotunda.spark.bounded import rows_of
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.log.deleted_rows import NOTHING_DELETED, Deleted
@@ -92,9 +93,9 @@ class Coverage:
         parts = []
         if self.requests > self.rows:
             share = self.rows / self.requests
-            parts.append(f"sampled: {self.rows:,} rows stand for {self.requests:,} requests ({share:.0%})")
+            parts.append(f"sampled: {counted(self.rows, 'row')} for {counted(self.requests, 'request')} ({share:.0%})")
         if self.gap_rows:
-            parts.append(f"{self.gap_rows:,} gaps: up to {self.lost_rows:,} rows known to be missing")
+            parts.append(f"{counted(self.gap_rows, 'gap')}: up to {counted(self.lost_rows, 'row')} known to be missing")
         return "; ".join(parts) or COMPLETE
 
 

@@ -37,11 +37,6 @@ def cell(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number and a noun, in the plural with an `s` unless it is one."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def printable(text: str) -> str:
     """Return a text without control characters of terminals."""
     return "".join(char if char.isprintable() else "?" for char in text)

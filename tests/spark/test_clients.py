@@ -101,7 +101,10 @@ def test_idle_short_lived_and_looping_connections_are_found(spark: SparkSession,
     assert (app.open, app.idle, app.requests) == (1, 0, 600)
     assert "1 of them, 4 requests, with API versions that later brokers have dropped" in result.headline
     assert result.headline.endswith("; no client pushed metrics")
-    assert "42 connections: 1 idle, 40 short-lived; 1 loop: cron at 10.0.0.7 opened 40 in one minute" in result.headline
+    assert (
+        "42 connections: 1 idle, 40 short-lived; 1 client in a loop: cron at 10.0.0.7 opened 40 in one minute"
+        in result.headline
+    )
 
 
 def test_pushed_metrics_are_those_of_each_instance_the_slowest_first(spark: SparkSession, tmp_path: Path) -> None:

@@ -46,6 +46,4 @@ def test_tables_are_read_back_as_they_were(spark: SparkSession, tmp_path: Path, 
     assert [row[0] for row in sorted(summary["tables"]["clients"]["rows"], key=lambda row: row[1])] == names
     (name,) = summary["tables"]["clients"]["files"]
     assert name.endswith(f".{file_format}")
-    assert summary["certainty"] == (
-        "sampled: 10 rows stand for 70 requests (14%); 1 gaps: up to 5 rows known to be missing"
-    )
+    assert summary["certainty"] == ("sampled: 10 rows for 70 requests (14%); 1 gap: up to 5 rows known to be missing")

@@ -212,8 +212,8 @@ def test_what_was_injected_stands_in_the_report_of_a_failed_test(pytester: pytes
         [
             "*- rotunda: the last requests -*",
             "*shop: Produce v*: no answer, * us (injected: disconnect)",
-            "*shop: Produce v* test_that_fails-*(1 records): REQUEST_TIMED_OUT, * us (injected: error)",
-            "*shop: Produce v* test_that_fails-*(1 records): ok, * us",
+            "*shop: Produce v* test_that_fails-*(1 record): REQUEST_TIMED_OUT, * us (injected: error)",
+            "*shop: Produce v* test_that_fails-*(1 record): ok, * us",
             "*- rotunda: injected faults -*",
             "disconnect Produce times=1 client=shop: matched 1, cancelled",
             "fail Produce REQUEST_TIMED_OUT times=3 topic=test_that_fails-*: matched 3",

@@ -244,7 +244,7 @@ def test_what_clients_have_sent_is_listed_and_stands_in_the_report_of_a_failed_t
     )
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
-        ["*- rotunda: the last requests -*", "*shop: Produce v* test_that_fails-*(1 records): ok*"]
+        ["*- rotunda: the last requests -*", "*shop: Produce v* test_that_fails-*(1 record): ok*"]
     )
     assert "earlier: Produce" not in result.stdout.str()
 

@@ -7,7 +7,7 @@ from rotunda.web.facts.verdict import not_ready, remarks, verdict
 def process(role: str, index: int = 0, *, serves: bool = True, silent_s: float | None = 0.1) -> Process:
     return Process(
         role=role, index=index, pid=1, state="running" if serves else "dead", serves=serves, generation=1, restarts=0,
-        exit_status=0, last_words="", silent_s=silent_s, cpu=None, pss_bytes=None, threads=None, descriptors=None,
+        exit_status=0, last_error="", silent_s=silent_s, cpu=None, pss_bytes=None, threads=None, descriptors=None,
     )  # fmt: skip
 
 
@@ -66,13 +66,13 @@ def test_d23_an_overloaded_handler_is_named_with_the_throttle_time():
 def test_d22_responses_that_are_held_back_are_counted_with_where_they_wait():
     found = verdict([processor(0), processor(1, held_back=3)], TARGETS, [], [process("handler")])
     assert (found.level, found.where) == ("busy", ["processor-1"])
-    assert found.text.startswith("3 responses are delayed: to clients that repeat failing requests")
+    assert found.text.startswith("3 delayed responses: to clients that repeat failing requests")
 
 
 def test_a_process_that_hangs_is_named_with_what_waits_for_it():
     found = verdict([processor()], TARGETS, [ring("request", 0.0, at=1)], [process("handler", 1, silent_s=5.2)])
     assert (found.level, found.where) == ("stuck", ["handler-1"])
-    assert found.text == "Handler 1 has been hanging for 5 s while 7 requests wait."
+    assert found.text == "Handler 1 has been hanging for 5 s with 7 waiting requests."
     elsewhere = [ring("request", 0.0, at=0)]
     found = verdict([processor()], TARGETS, elsewhere, [process("handler", 1, silent_s=60)])
     assert (found.level, found.text) == ("stuck", "Handler 1 has been hanging for 60 s.")
@@ -107,12 +107,12 @@ def test_what_is_being_replaced_does_not_hang():
 def test_the_fullest_ring_is_named():
     found = verdict([processor()], TARGETS, [ring("request", 0.2), ring("request", 0.63, at=1)], [])
     assert found.where == ["ring-0-1"]
-    assert "7 requests queue for handler 1" in found.text
+    assert "Handler 1 has a queue of 7 requests" in found.text
     assert "63%" in found.text
 
 
 def test_the_last_target_is_the_controller():
-    assert "the controller" in verdict([processor()], TARGETS, [ring("request", 0.5, at=2)], []).text
+    assert "The controller" in verdict([processor()], TARGETS, [ring("request", 0.5, at=2)], []).text
 
 
 def test_responses_and_the_recorder():

@@ -7,6 +7,11 @@ export function number(value) {
   return Math.round(value).toLocaleString("en-US");
 }
 
+// A number and a noun, in the plural unless it is one.
+export function counted(value, noun) {
+  return `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
 export function short(value) {
   if (value === null || value === undefined) return DASH;
   for (const [unit, size] of [["G", 1e9], ["M", 1e6]]) {

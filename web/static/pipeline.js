@@ -1,6 +1,6 @@
 // The picture of the broker: requests move from left to right, responses back through the same rings.
 import { svg } from "./dom.js";
-import { bytes, number, percent, short } from "./format.js";
+import { bytes, counted, number, percent, short } from "./format.js";
 import { LANE, layout } from "./layout.js";
 
 const PADDING = 28;
@@ -90,7 +90,7 @@ function acceptor(picture, place, facts) {
 
 function named(listeners) {
   const names = listeners.join(", ");
-  return names.length > LONGEST_NAMES ? { text: `${listeners.length} listeners`, help: names } : names;
+  return names.length > LONGEST_NAMES ? { text: counted(listeners.length, "listener"), help: names } : names;
 }
 
 // The arena, and other memory kept for clients, if any.
@@ -107,7 +107,7 @@ function processor(picture, place, p, facts) {
   const lines = [
     { text: `${short(p.requests_per_s)} requests/s`, class: "" },
     `in ${bytes(p.bytes_in_per_s)}/s · out ${bytes(p.bytes_out_per_s)}/s`,
-    `${number(p.connections)} connections · idle ${percent(p.idle)}`,
+    `${counted(p.connections, "connection")} · idle ${percent(p.idle)}`,
     memory(p, facts),
   ];
   if (muted) lines.push({ text: `muted by ${muted[0].replace("_", " ")}: ${short(muted[1])}/s`, help: facts.texts.mutes });
@@ -146,7 +146,7 @@ function lane(picture, place, facts) {
     const size = ring.fill > 0 ? Math.max(room * ring.fill, LEAST_FILL) : 0;
     const stuck = held && ring === request && ring.frames > 0;
     picture.append(svg("rect", { class: "track", x, y, width: room, height: 9, rx: 2 },
-      svg("title", null, `${index ? "answers" : "requests"}: ${bytes(ring.used_bytes)} of ${bytes(ring.capacity_bytes)}`)));
+      svg("title", null, `${index ? "responses" : "requests"}: ${bytes(ring.used_bytes)} of ${bytes(ring.capacity_bytes)}`)));
     // A request ring fills from its reader's end, and so does a response ring.
     picture.append(svg("rect", { class: stuck ? "fill bad" : level(ring.fill, 0.1, 0.5), x: index ? x : x + room - size, y, width: size, height: 9, rx: 2 }));
     picture.append(svg("text", { class: stuck || ring.fill >= 0.1 ? "alert" : "soft", x: x + room + 8, y: y + 8.5, "font-size": 11 }, `${index ? "←" : "→"} ${number(ring.frames)} · ${percent(ring.fill)}`));
@@ -158,7 +158,7 @@ function log(picture, place, facts) {
   const b = facts.broker;
   const free = b.disk_bytes ? b.disk_free_bytes / b.disk_bytes : null;
   picture.append(svg("rect", { class: "box", x: place.x + 0.5, y: place.y + 0.5, width: place.width - 1, height: place.height - 1, rx: 5 }));
-  const lines = [["name", "Log"], ["", bytes(t.log_bytes)], ["soft", `${number(t.topics)} topics`], ["soft", `${number(t.partitions)} partitions`],
+  const lines = [["name", "Log"], ["", bytes(t.log_bytes)], ["soft", counted(t.topics, "topic")], ["soft", counted(t.partitions, "partition")],
     [free !== null && free < 0.1 ? "alert" : "soft", `disk ${percent(free)} free`]];
   if (place.brief) {
     const [[, title], ...facts_] = lines;
@@ -178,7 +178,7 @@ function background(picture, places, facts) {
   const found = [
     ["recorder", "Recorder", `${short(recorder.rows_written)} rows in files`, `ring ${percent(ring)}`],
     ["cleaner", "Cleaner", `reads ${bytes(cleaner.bytes_read_per_s ?? 0)}/s`, `to compact ${number(cleaner.max_dirty_percent)} %`],
-    ["supervisor", "Supervisor", `${number(restarts)} ${restarts === 1 ? "restart" : "restarts"}`, `pid ${facts.broker.pid}`],
+    ["supervisor", "Supervisor", counted(restarts, "restart"), `pid ${facts.broker.pid}`],
     ["web", "This page", `${number(process(facts, "web")?.pss_bytes / 1e6)} MB`, `cpu ${percent(process(facts, "web")?.cpu)}`],
   ];
   found.forEach(([role, title, ...lines], index) => {
@@ -187,7 +187,7 @@ function background(picture, places, facts) {
 }
 
 function summary(facts) {
-  const parts = facts.processors.map((p) => `processor ${p.index}: ${number(p.requests_per_s)} requests a second, idle ${percent(p.idle)}`);
-  parts.push(...facts.handlers.map((t) => `handler ${t.index}: ${number(t.requests_per_s)} requests a second, idle ${percent(t.idle)}`));
+  const parts = facts.processors.map((p) => `processor ${p.index}: ${number(p.requests_per_s)} requests/s, idle ${percent(p.idle)}`);
+  parts.push(...facts.handlers.map((t) => `handler ${t.index}: ${number(t.requests_per_s)} requests/s, idle ${percent(t.idle)}`));
   return `${facts.verdict.text} ${parts.join("; ")}.`;
 }

@@ -1,7 +1,7 @@
 // The records of a topic: a form, and the records that match it. Nothing of it is kept: not in the address, not in this
 // tab.
 import { h, lines, put } from "./dom.js";
-import { bytes, number } from "./format.js";
+import { bytes, counted, number } from "./format.js";
 
 const LONGEST_PREVIEW = 200;
 const SOURCES = { newest: "the newest", offset: "from an offset", time: "from a time" };
@@ -45,10 +45,10 @@ async function read(following = {}) {
   const reading = state.reading = new AbortController();
   put("records-status", "Reading…");
   try {
-    const answer = await fetch(`topics/${encodeURIComponent(state.topic)}/records.json?${query(following)}`, { headers: keyHeader(), signal: reading.signal });
+    const response = await fetch(`topics/${encodeURIComponent(state.topic)}/records.json?${query(following)}`, { headers: keyHeader(), signal: reading.signal });
     if (state.reading !== reading) return;
-    if (answer.ok) show(await answer.json(), "");
-    else show(null, (await answer.text()).trim());
+    if (response.ok) show(await response.json(), "");
+    else show(null, (await response.text()).trim());
   } catch (error) {
     if (error.name !== "AbortError") show(null, `Cannot read records: ${error.message}`);
   }
@@ -94,9 +94,8 @@ function summary(found) {
   const examined = found.partitions.reduce((sum, each) => sum + each.high - each.low, 0);
   if (held === 0) return "The topic is empty: no partition has a record.";
   const count = found.records.length;
-  const many = count === 1 ? "1 record" : `${number(count)} records`;
-  const searched = `examined ${number(examined)} of ${number(held)} offsets`;
-  if (count) return `${many}, ${searched}.`;
+  const searched = `examined ${number(examined)} of ${counted(held, "offset")}`;
+  if (count) return `${counted(count, "record")}, ${searched}.`;
   return `No record${field("key").value ? " with this key" : ""}: ${searched}.`;
 }
 

@@ -22,7 +22,7 @@ from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import RotundaError
 from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
-from rotunda.broker.text_table import aligned, printable
+from rotunda.broker.text_table import aligned, counted, printable
 
 _US = 1_000_000
 _LONGEST_NAME = 249
@@ -68,9 +68,8 @@ def _topic(client: BlockingClient, prefix: str, name: str, partitions: int) -> B
         topics.create(client, bench_name, partitions, -1, {})
     found = topics.describe(client, bench_name)
     if len(found.partitions) < partitions:
-        message = (
-            f"topic {printable(bench_name)} has {len(found.partitions)} partitions and the profile needs {partitions}"
-        )
+        has = counted(len(found.partitions), "partition")
+        message = f"topic {printable(bench_name)} has {has} and the profile needs {partitions}"
         raise RotundaError(f"{message}; name another --topic-prefix")
     return BenchTopic(
         bench_name, UUID(found.topic_id).bytes if found.topic_id else ZERO_TOPIC_ID, len(found.partitions)
@@ -96,11 +95,12 @@ def _print(summary: dict[str, Any], tallies: Tallies, profile_s: float, duration
         print(line)
     late = summary["late_p99_ms"]
     print(
-        f"\n{tallies.total('in_profile')} requests in {profile_s:.1f} s of the profile; "
-        f"{tallies.total('received')} responses in {duration_s:.1f} s over {tallies.connections} connections, "
-        f"{tallies.total('errors')} with an error, {tallies.total('left_out')} left out"
+        f"\n{counted(tallies.total('in_profile'), 'request')} in {profile_s:.1f} s of the profile; "
+        f"{counted(tallies.total('received'), 'response')} in {duration_s:.1f} s over "
+        f"{counted(tallies.connections, 'connection')}, {tallies.total('errors')} with an error, "
+        f"{tallies.total('left_out')} left out"
     )
     if late is not None:
         print(f"sent late by {summary['late_p50_ms']:.1f} ms in the median, {late:.1f} ms at p99")
     if tallies.lost_connections:
-        print(f"{tallies.lost_connections} connections failed or were closed by the broker")
+        print(f"failed or closed by the broker: {counted(tallies.lost_connections, 'connection')}")

@@ -17,7 +17,7 @@ from rotunda.broker.client.admin.checkup import FAIL, OK, WARN, Checkup, Finding
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.log.data_dir import want_of_privacy
 from rotunda.broker.log.descriptor_limit import partitions_in, want_of_descriptors
-from rotunda.broker.text_table import printable
+from rotunda.broker.text_table import counted, printable
 
 if TYPE_CHECKING:
     from rotunda.broker.runtime.run_dir import RunRecord
@@ -47,7 +47,7 @@ def _of_this_machine(record: RunRecord) -> Iterator[Finding]:
     with suppress(OSError):
         limit, data_dir = resource.prlimit(record.pid, resource.RLIMIT_NOFILE)[0], Path(record.data_dir)
         wanting = want_of_descriptors(data_dir, record.handlers, limit)
-        enough = f"{limit:,} in each process are enough for {partitions_in(data_dir):,} partitions"
+        enough = f"{limit:,} in each process are enough for {counted(partitions_in(data_dir), 'partition')}"
         yield Finding(OK if wanting is None else WARN, "open files", wanting or enough)
         exposed = want_of_privacy(data_dir)
         private = f"{data_dir} is closed to other users of this machine"

@@ -25,6 +25,7 @@ from rotunda.broker.client.producer.futures import RecordMetadata
 from rotunda.broker.client.producer.producer import Producer
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import RotundaError, UsageError
+from rotunda.broker.text_table import counted
 
 _FAILURE_EXIT_CODE: Final = 1
 _STDIN: Final = "standard input"
@@ -141,7 +142,7 @@ class _Sending:
     def _count(self) -> str:
         if self._is_transaction:
             return "nothing has been written, as the transaction is aborted"
-        return f"{self._written} record{'' if self._written == 1 else 's'} had been written"
+        return f"{counted(self._written, 'record')} had been written"
 
 
 def _records(parsed: argparse.Namespace, shape: Shape) -> Iterator[Outgoing]:

@@ -24,6 +24,7 @@ from rotunda.broker.client.sasl import exchange
 from rotunda.broker.errors import ApiError, RotundaError
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode, name_of
+from rotunda.broker.text_table import counted
 
 OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 KAFKA, TLS, HTTP = "Kafka", "TLS", "HTTP"
@@ -165,7 +166,9 @@ def certificate_findings(
     elif now > end - _SOON:
         days = (end - now).days
         yield Finding(
-            WARN, "certificate", f"expires in {days} days, on {end:%Y-%m-%d}: replace it, then `rotunda reload`"
+            WARN,
+            "certificate",
+            f"expires in {counted(days, 'day')}, on {end:%Y-%m-%d}: replace it, then `rotunda reload`",
         )
     else:
         yield Finding(OK, "certificate", f"is valid until {end:%Y-%m-%d}")

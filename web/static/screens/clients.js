@@ -1,5 +1,5 @@
 import { h } from "../dom.js";
-import { bytes, number, short, span } from "../format.js";
+import { bytes, counted, number, short, span } from "../format.js";
 import { follow, redraw } from "../live.js";
 import { Table } from "../table.js";
 import { tiles } from "../tiles.js";
@@ -147,7 +147,7 @@ follow((facts) => {
     { label: "Connections", value: number(facts.connections), unit: facts.left_out ? `${facts.left_out} not listed` : "", of: facts.connections, series: "connections" },
     { label: "Addresses", value: number(new Set(facts.clients.map((client) => client.address)).size), unit: "" },
     { label: "Client ids", value: number(new Set(facts.clients.map((client) => client.client_id)).size), unit: "" },
-    { label: "Muted now", value: number(facts.clients.filter((client) => client.muted.length).length), unit: facts.quotas_left_out ? `${facts.quotas_left_out} quotas not listed` : "" },
+    { label: "Muted now", value: number(facts.clients.filter((client) => client.muted.length).length), unit: facts.quotas_left_out ? `${counted(facts.quotas_left_out, "quota")} not listed` : "" },
     { label: "Deprecated versions", value: number(old), unit: "" },
   ]);
 });

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from rotunda.broker.text_table import counted
+
 logger = logging.getLogger(__name__)
 
 DAY_S: Final = 86_400
@@ -30,7 +32,7 @@ class CertificateExpiry:
                 continue
             self._next_s[listener, end_s] = now_s + DAY_S
             days = int((end_s - now_s) // DAY_S)
-            when = f"ends in {days} days, on" if days >= 0 else "is over since"
+            when = f"ends in {counted(days, 'day')}, on" if days >= 0 else "is over since"
             logger.warning(
                 "the certificate of listener %s %s %s: replace the file of ssl.keystore.location, then rotunda reload; "
                 "connections stay",
