@@ -211,7 +211,9 @@ def test_a_deleted_topic_keeps_its_row(run: Run) -> None:
 def test_describe_an_unknown_group(fake: FakeBroker, run: Run) -> None:
     done = run("describe", ODD + "x")
     assert (done.code, done.out) == (1, "")
-    assert done.err == ('rotunda: GROUP_ID_NOT_FOUND: unknown group "g 1\\x1b[2J\\"x"; see `rotunda group list`\n')
+    assert done.err == (
+        'rotunda: GROUP_ID_NOT_FOUND: unknown group "g 1\\x1b[2J\\"x"; did you mean "g 1\\x1b[2J\\""?\n'
+    )
     # Brokers without KIP-848 and KIP-1043 respond with the state Dead.
     del fake.served[ApiKey.CONSUMER_GROUP_DESCRIBE]
     fake.classic["nobody"] = {"group_state": "Dead", "members": []}

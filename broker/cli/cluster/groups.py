@@ -16,7 +16,7 @@ from rotunda.broker.client.consumer import lag
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import ApiError, RotundaError
 from rotunda.broker.protocol.error_codes import ErrorCode, name_of, text_of
-from rotunda.broker.text_table import aligned, printable, quoted
+from rotunda.broker.text_table import aligned, printable, quoted, suggestion
 from rotunda.shm.segment import SegmentError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rotunda.broker.client.network.snapshot import Node
     from rotunda.broker.client.topic_partition import TopicPartition
 
-_NO_GROUP = "unknown group {}; see `rotunda group list`"
 _MEMBER_HEADERS = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNED", "HEARTBEAT", "SESSION")
 _SHARE_HEADERS = (
     *("TOPIC", "PARTITION", "START", "LAG", "MEMBERS"),
@@ -216,8 +215,16 @@ def described(client: BlockingClient, name: str) -> Group:
         return groups.describe(client, name)
     except ApiError as error:
         if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            raise ApiError(error.code, _NO_GROUP.format(quoted(name))) from error
+            raise ApiError(error.code, _unknown_group(client, name)) from error
         raise
+
+
+def _unknown_group(client: BlockingClient, name: str) -> str:
+    try:
+        known = groups.list_groups(client)
+    except ApiError:
+        known = []
+    return f"unknown group {quoted(name)}{suggestion(name, (each.name for each in known), 'rotunda group list')}"
 
 
 def members_of(group: Group) -> str:
@@ -255,7 +262,7 @@ def _delete(parsed: argparse.Namespace, client: BlockingClient) -> None:
 def _rejection(client: BlockingClient, name: str, failure: ApiError) -> str:
     """Return the reason why a group was not deleted, with advice."""
     if failure.code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return _NO_GROUP.format(quoted(name))
+        return _unknown_group(client, name)
     if failure.code != ErrorCode.NON_EMPTY_GROUP:
         return f"group {quoted(name)} is not deleted: {printable(failure.message or text_of(failure.code))}"
     try:

@@ -20,6 +20,7 @@ from rotunda.broker.client.network.blocking_client import BlockingClient, Connec
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import ApiError, RotundaError, UsageError
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.text_table import suggestion
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
@@ -268,10 +269,7 @@ def _expression(text: str) -> re.Pattern[str]:
 
 def unknown_topic(client: BlockingClient, name: str) -> str:
     """Return the text of an error that names the closest topic, or else the command that lists topics."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a complaint
-
-    near = get_close_matches(name, list(client.look(None)), 1)
-    return f"unknown topic {name}" + (f"; did you mean {near[0]}?" if near else "; see `rotunda topic list`")
+    return f"unknown topic {name}{suggestion(name, client.look(None), 'rotunda topic list')}"
 
 
 def _raise_problem(client: BlockingClient, name: str, problem: ApiError | None) -> None:
