@@ -261,8 +261,8 @@ PROCESS_SLOT = Record(
             "child",
             "the value of `processors` applied by the acceptor, of `hold` by a processor",
         ),
-        Field("last_words_bytes", "q", "bytes", "child", "length of last_words; stored after the text"),
-        Field("last_words", "256s", "UTF-8", "child", "reason of its coming exit; kept after it"),
+        Field("last_error_bytes", "q", "bytes", "child", "length of last_error; stored after the text"),
+        Field("last_error", "256s", "UTF-8", "child", "reason of its coming exit; kept after it"),
     ),
 )
 

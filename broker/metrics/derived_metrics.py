@@ -44,7 +44,7 @@ PROCESS_METRICS = (
         COUNTER,
         "restarts",
         "Replacements of a process that died.",
-        "The status page and the log have its last words.",
+        "The status page and the log have its last error.",
         keys=_PROCESS,
     ),
     Metric(

@@ -144,13 +144,13 @@ def run_child(
     except Retired:
         sys.exit(ExitCode.RETIRED)
     except BootFailed as failure:
-        context.slots.set_last_words(role, index, failure.reason)
+        context.slots.set_last_error(role, index, failure.reason)
         sys.exit(ExitCode.BOOT_FAILED + failure.exit_code)
     except Exception as failure:  # the child's outermost frame: every failure is recorded
         shortage = describe_shortage(failure)
         if shortage is None:
             _log.error("the process ends with an error", exc_info=failure)
-        context.slots.set_last_words(role, index, shortage or _describe(failure))
+        context.slots.set_last_error(role, index, shortage or _describe(failure))
         sys.exit(ExitCode.FAILURE)
     finally:
         log_setup.report_held_back(at_last=True)

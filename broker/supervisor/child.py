@@ -75,9 +75,9 @@ class Child:
         return places.get(self.role, self.index)
 
     @property
-    def last_words(self) -> str:
-        """The last words of the last process that died of an error."""
-        return self._context.slots.last_words(self.role, self.index)
+    def last_error(self) -> str:
+        """The last error of the last process that died of an error."""
+        return self._context.slots.last_error(self.role, self.index)
 
     def start(self, foreign_fds: Iterable[int]) -> None:
         """Fork the next generation; the child closes the supervisor's own `foreign_fds`. Raises OSError."""

@@ -274,8 +274,8 @@ class Supervisor:
         if status == ExitCode.RETIRED:
             child.start(self._foreign_fds())
             return
-        last_words = child.last_words if status > 0 else child.stacks.answer(wait_ms=0)
-        words = f": {last_words}" if last_words else ""
+        last_error = child.last_error if status > 0 else child.stacks.answer(wait_ms=0)
+        words = f": {last_error}" if last_error else ""
         message = f"{child.label} (pid {pid}) {describe_exit(status)}{words}"
         exit_code = boot_exit_code(status)
         # A first process that ends by itself before it can serve fails for a reason that its replacement would meet as

@@ -1,7 +1,7 @@
-"""One slot per process in shared memory: its pid, generation, restarts, and its last words.
+"""One slot per process in shared memory: its pid, generation, restarts, and its last error.
 
 The supervisor writes one part of a slot, the child the other (layout.PROCESS_SLOT); any process may read. A dead
-process's slot retains its last words. Knows nothing of how processes are started.
+process's slot retains its last error. Knows nothing of how processes are started.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _STORAGE_ERROR = PROCESS_SLOT.word("storage_error")
 _METADATA_VERSION = PROCESS_SLOT.word("metadata_version")
 _ARENA_BYTES = PROCESS_SLOT.word("arena_bytes")
 _CONFIRMED = PROCESS_SLOT.word("confirmed")
-_LAST_WORDS_BYTES = PROCESS_SLOT.word("last_words_bytes")
-_LAST_WORDS = PROCESS_SLOT.offset("last_words")
-_LAST_WORDS_ROOM = 256
+_LAST_ERROR_BYTES = PROCESS_SLOT.word("last_error_bytes")
+_LAST_ERROR = PROCESS_SLOT.offset("last_error")
+_LAST_ERROR_ROOM = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ProcessStatus:
     exit_status: int
     ready: bool
     heartbeat_ns: int
-    last_words: str
+    last_error: str
     storage_error: int
 
 
@@ -139,14 +139,14 @@ class ProcessSlots:
         """Child: every change of the metadata up to this version is applied; 0 before the first."""
         self._store(role, index, _METADATA_VERSION, version)
 
-    def set_last_words(self, role: int, index: int, text: str) -> None:
+    def set_last_error(self, role: int, index: int, text: str) -> None:
         """Child: the reason of its death; cut to 256 bytes of UTF-8."""
-        encoded = text.encode()[:_LAST_WORDS_ROOM].decode(errors="ignore").encode()
-        self._store(role, index, _LAST_WORDS_BYTES, 0)
-        start = self._slot(role, index) * PROCESS_SLOT.size + _LAST_WORDS
+        encoded = text.encode()[:_LAST_ERROR_ROOM].decode(errors="ignore").encode()
+        self._store(role, index, _LAST_ERROR_BYTES, 0)
+        start = self._slot(role, index) * PROCESS_SLOT.size + _LAST_ERROR
         self._view[start : start + len(encoded)] = encoded
-        # SYNC: the text before its length; pairs with the load in last_words.
-        self._store(role, index, _LAST_WORDS_BYTES, len(encoded))
+        # SYNC: the text before its length; pairs with the load in last_error.
+        self._store(role, index, _LAST_ERROR_BYTES, len(encoded))
 
     def metadata_version(self, role: int, index: int) -> int:
         """Return the version up to which the process, or its predecessor, has applied changes of the metadata."""
@@ -190,11 +190,11 @@ class ProcessSlots:
         heartbeat_ns = self.heartbeat_ns(role, index)
         return heartbeat_ns > 0 and now_ns - heartbeat_ns >= SILENT_NS
 
-    def last_words(self, role: int, index: int) -> str:
-        """Return the last words of the slot's last dying process, or the empty string."""
-        # SYNC: the length before the text; pairs with the stores in set_last_words.
-        length = min(self._load(role, index, _LAST_WORDS_BYTES), _LAST_WORDS_ROOM)
-        start = self._slot(role, index) * PROCESS_SLOT.size + _LAST_WORDS
+    def last_error(self, role: int, index: int) -> str:
+        """Return the last error of the slot's last dying process, or the empty string."""
+        # SYNC: the length before the text; pairs with the stores in set_last_error.
+        length = min(self._load(role, index, _LAST_ERROR_BYTES), _LAST_ERROR_ROOM)
+        start = self._slot(role, index) * PROCESS_SLOT.size + _LAST_ERROR
         return bytes(self._view[start : start + length]).decode(errors="replace")
 
     def storage_error(self, role: int, index: int) -> int:
@@ -217,7 +217,7 @@ class ProcessSlots:
             exit_status=self._load(role, index, _EXIT_STATUS),
             ready=generation > 0 and self.ready_generation(role, index) == generation,
             heartbeat_ns=self.heartbeat_ns(role, index),
-            last_words=self.last_words(role, index),
+            last_error=self.last_error(role, index),
             storage_error=self.storage_error(role, index),
         )
 

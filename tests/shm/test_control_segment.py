@@ -10,14 +10,14 @@ def test_parts_do_not_overlap() -> None:
     control.slots.initialise()
     control.broker_words.set_metadata_version(41)
     control.broker_words.set_draining(True)
-    control.slots.set_last_words(WEB, 0, "x" * 256)
+    control.slots.set_last_error(WEB, 0, "x" * 256)
     control.partitions.row_writer(0).publish(1, 2, 3, 4, 5, 6)
     control.partitions.row_writer(9).publish(7, 8, 9, 1, 2, 3)
     control.partitions.set_waiting(9, 1, True)
     other = ControlSegment(memoryview(bytes(memory)), 2, 2, 10)
     assert (other.broker_words.metadata_version, other.broker_words.draining) == (41, True)
     assert [status.role for status in other.statuses()][-1] == "web"
-    assert other.slots.last_words(WEB, 0) == "x" * 256
+    assert other.slots.last_error(WEB, 0) == "x" * 256
     assert other.partitions.read_position(0) == (1, 2, 3)
     assert other.partitions.read_position(9) == (7, 8, 9)
     assert [other.partitions.waiters(row) for row in range(10)] == [[]] * 9 + [[1]]

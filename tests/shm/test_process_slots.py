@@ -47,14 +47,14 @@ def test_a_slot_tells_of_its_process_from_start_to_replacement(slots: ProcessSlo
     slots.beat(PROCESSOR, 1, 12345)
     status = slots.statuses()[3]
     assert (status.ready, status.generation, status.state, status.heartbeat_ns) == (True, 3, "running", 12345)
-    slots.set_last_words(PROCESSOR, 1, "disk full")
+    slots.set_last_error(PROCESSOR, 1, "disk full")
     slots.set_state(PROCESSOR, 1, DEAD)
     slots.set_exit_status(PROCESSOR, 1, -9)
     slots.set_restarts(PROCESSOR, 1, 1)
     slots.set_generation(PROCESSOR, 1, 4)
     status = slots.statuses()[3]
     assert (status.ready, status.state, status.exit_status, status.restarts) == (False, "dead", -9, 1)
-    assert status.last_words == slots.last_words(PROCESSOR, 1) == "disk full"
+    assert status.last_error == slots.last_error(PROCESSOR, 1) == "disk full"
 
 
 def test_words_of_single_fields(slots: ProcessSlots) -> None:
@@ -66,13 +66,13 @@ def test_words_of_single_fields(slots: ProcessSlots) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 1000, "ä" * 200, "a" + "€" * 100])
-def test_last_words_are_cut_at_a_whole_character(slots: ProcessSlots, text: str) -> None:
-    slots.set_last_words(HANDLER, 0, "something longer that was said before " * 5)
-    slots.set_last_words(HANDLER, 0, text)
-    stated = slots.last_words(HANDLER, 0)
+def test_last_error_are_cut_at_a_whole_character(slots: ProcessSlots, text: str) -> None:
+    slots.set_last_error(HANDLER, 0, "something longer that was said before " * 5)
+    slots.set_last_error(HANDLER, 0, text)
+    stated = slots.last_error(HANDLER, 0)
     assert text.startswith(stated)
     assert len(text.encode()) <= 256 or 253 <= len(stated.encode()) <= 256
-    assert slots.last_words(CONTROLLER, 0) == slots.last_words(PROCESSOR, 1) == ""
+    assert slots.last_error(CONTROLLER, 0) == slots.last_error(PROCESSOR, 1) == ""
 
 
 def test_of_a_single_role_the_index_is_not_looked_at(slots: ProcessSlots) -> None:

@@ -120,7 +120,7 @@ def test_one_that_makes_room_for_another_has_not_failed(tmp_path: Path) -> None:
         broker.complete()
         wait_until(lambda: broker.slot("recorder")["generation"] == 2, "the recorder makes room")
         slot = broker.slot("recorder")
-        assert (slot["restarts"], slot["exit_status"], slot["last_words"]) == (0, 0, "")
+        assert (slot["restarts"], slot["exit_status"], slot["last_error"]) == (0, 0, "")
 
 
 def test_connections_outlive_every_process_but_their_processor(tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def test_old_facts_are_grey_and_say_their_age(watched: Watched, broker: BrokerPr
     try:
         page.wait_for_selector("body.stale", timeout=WAIT_MS)
         assert "s old" in page.locator("#age").inner_text()
-        expect(page.locator("#state")).to_have_text("No answer")
+        expect(page.locator("#state")).to_have_text("No response")
     finally:
         os.kill(web["pid"], signal.SIGCONT)
     page.wait_for_selector("body:not(.stale)", timeout=WAIT_MS)

@@ -311,7 +311,7 @@ def _processes(growth: Growth, earlier: Reading | None, now: Reading) -> list[Pr
                 generation=each.generation,
                 restarts=each.restarts,
                 exit_status=each.exit_status,
-                last_words=each.last_words,
+                last_error=each.last_error,
                 silent_s=(now.time_ns - each.heartbeat_ns) / 1e9 if each.heartbeat_ns else None,
                 cpu=growth.rate(used),
                 pss_bytes=usage.pss_bytes if usage is not None else None,

@@ -161,7 +161,7 @@ class Process:
     generation: int
     restarts: int
     exit_status: int
-    last_words: str
+    last_error: str
     silent_s: float | None
     cpu: float | None
     pss_bytes: int | None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from rotunda.broker.text_table import counted
 from rotunda.shm.tables.process_slots import SILENT_NS
 from rotunda.web.facts.status import Group, Member, Process, Processor, Ring, Target, Verdict
 
@@ -76,7 +77,7 @@ def not_ready(processes: list[Process], *, is_draining: bool, storage: StorageRe
     A broker that cannot store a record counts as not serving.
     """
     reasons = [
-        f"{label(each)} is {each.state}" + (f": {each.last_words}" if each.last_words else "")
+        f"{label(each)} is {each.state}" + (f": {each.last_error}" if each.last_error else "")
         for each in processes
         if not each.serves and each.role not in _BESIDE
     ]
@@ -133,9 +134,9 @@ def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Ver
     """Return a verdict on hanging processes: first on one that clients wait for."""
     silent = sorted((each for each in processes if hangs(each)), key=lambda each: each.role in _WITHOUT)
     for each in silent:
-        what, waiting = "requests", 0
+        what, waiting = "waiting request", 0
         if each.role == "processor":
-            what = "responses"
+            what = "waiting response"
             waiting = sum(ring.frames for ring in rings if ring.kind == RESPONSE_RING and ring.processor == each.index)
         elif each.role in {"handler", "controller"}:
             target = each.index if each.role == "handler" else controller
@@ -144,7 +145,7 @@ def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Ver
         if each.role in _WITHOUT:
             text += f"; clients are served, and {_WITHOUT[each.role]}"
         elif waiting:
-            text += f" while {waiting} {what} wait"
+            text += f" with {counted(waiting, what)}"
         level = "busy" if each.role in _WITHOUT else "stuck"
         return Verdict(level=level, text=f"{text}.", where=[f"{each.role}-{each.index}"])
     return None
@@ -167,7 +168,8 @@ def _held_back(processors: list[Processor]) -> Verdict | None:
     if not holding:
         return None
     count = sum(each.answers_held_back for each in holding)
-    text = f"{count} responses are delayed: to clients that repeat failing requests (see the log) or by a test."
+    delayed = counted(count, "delayed response")
+    text = f"{delayed}: to clients that repeat failing requests (see the log) or by a test."
     return Verdict(level="busy", text=text, where=[f"processor-{each.index}" for each in holding])
 
 
@@ -181,7 +183,8 @@ def _full_ring(rings: list[Ring], controller: int) -> Verdict | None:
     share = f"{ring.fill:.0%}"
     where = [f"ring-{ring.processor}-{ring.target}"]
     if ring.kind == REQUEST_RING:
-        text = f"{ring.frames} requests queue for {target}: the ring from processor {ring.processor} is {share} full."
+        queue = f"a queue of {counted(ring.frames, 'request')}"
+        text = f"{target.capitalize()} has {queue}: the ring from processor {ring.processor} is {share} full."
         return Verdict(level="stuck", text=text, where=where)
     if ring.kind == RESPONSE_RING:
         text = f"Responses queue for processor {ring.processor}: its ring from {target} is {share} full."
@@ -205,7 +208,7 @@ def _silent_member(groups: Sequence[Group]) -> Verdict | None:
     if not unread:
         return None
     member, group = max(unread, key=lambda each: each[0].silent_s or 0)
-    more = f" So are {len(unread) - 1} others." if len(unread) > 1 else ""
+    more = f" {counted(len(unread) - 1, 'other member')} likewise." if len(unread) > 1 else ""
     text = (
         f"Member {member.instance_id or member.id} of group {group.id} has been silent for {member.silent_s:.0f} s; "
         f"its partitions are read again in {member.session_left_s:.0f} s.{more}"

@@ -48,7 +48,7 @@ function across(facts, width) {
   boxes.forEach((box) => { box.y += (main - used) / 2; });
   const handlersEnd = targets.length > 1 ? targets.at(-2).y + targets.at(-2).height : TOP + main;
   const lower = TOP + main + 34;
-  const texts = ["accepts", "read and write", columns[2] > 330 ? "request channel: requests → and responses ←, waiting and fill" : "request channel", "answer", "keeps"];
+  const texts = ["accepts", "read and write", columns[2] > 330 ? "request channel: requests → and responses ←, waiting and fill" : "request channel", "respond", "keeps"];
   return {
     width, lanes, targets, processors: boxes, isStacked: false,
     titles: [...texts.map((text, index) => ({ x: x[index], y: 12, text })), { x: 0, y: lower - 10, text: "not on the path of a request" }],
@@ -82,7 +82,7 @@ function stacked(facts, width) {
   section("↓ request channel: waiting and fill");
   const top = y;
   y += found.length * processors.length * LANE + GAP;
-  section("↓ answer");
+  section("↓ respond");
   const ofTarget = pairs(found.length, 96);
   found.forEach((each, index) => {
     const place = { ...each, ...ofTarget(index) };

@@ -56,8 +56,8 @@ function open() {
 // Shows the facts once if there are too many streams, and retries the stream later.
 async function poll() {
   try {
-    const answer = await fetch(`view/${document.body.dataset.screen}`);
-    if (answer.ok && !state.paused && !document.hidden) take(await answer.json());
+    const response = await fetch(`view/${document.body.dataset.screen}`);
+    if (response.ok && !state.paused && !document.hidden) take(await response.json());
   } catch { /* No response either: shown already. */ }
   setTimeout(decide, state.lost ? 1000 : 2000);
 }
@@ -101,9 +101,9 @@ function showAge() {
   // An old state is not valid any more. After a pause wait for a response first.
   const asked = Date.now() - Math.max(state.arrived, state.opened) <= STALE_MS && !state.lost;
   if (stale && state.paused) showState("Paused", "none");
-  else if (stale) showState(asked ? "Asking" : "No answer", asked ? "none" : "bad");
+  else if (stale) showState(asked ? "Asking" : "No response", asked ? "none" : "bad");
   else if (state.latest) showState(plain(readiness(state.latest)), state.latest.ready ? "good" : "bad");
-  else if (state.lost) showState("No answer", "bad");
+  else if (state.lost) showState("No response", "bad");
   const text = document.getElementById("age");
   if (!state.arrived) text.textContent = state.lost ? "no connection" : "";
   else if (state.paused) text.textContent = `as of ${clock(state.latest.time_ms * 1000)}`;

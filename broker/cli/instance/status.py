@@ -124,7 +124,7 @@ def _print_running(record: RunRecord, processes: list[ProcessStatus], as_json: b
     print(f"status page: {record.status_url or 'off'}")
     print(f"code: {'compiled' if record.is_native else 'pure Python'}")
     rows = [_row(process) for process in processes if process.state != "empty"]
-    for line in aligned(("ROLE", "INDEX", "PID", "STATE", "MEMORY MB", "CPU S", "RESTARTS", "LAST WORDS"), rows):
+    for line in aligned(("ROLE", "INDEX", "PID", "STATE", "MEMORY MB", "CPU S", "RESTARTS", "LAST ERROR"), rows):
         print(line)
 
 
@@ -147,5 +147,5 @@ def _row(process: ProcessStatus) -> list[Cell]:
     state = process.state if process.ready or process.state != "running" else "starting"
     if state == "running" and _silent_ns(process) >= SILENT_NS:
         state = f"hangs {_silent_ns(process) // 1_000_000_000} s"
-    last_words = printable(process.last_words)
-    return [process.role, process.index, process.pid, state, memory_mb, cpu_s, process.restarts, last_words]
+    last_error = printable(process.last_error)
+    return [process.role, process.index, process.pid, state, memory_mb, cpu_s, process.restarts, last_error]

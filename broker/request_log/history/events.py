@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rotunda.broker.config.broker_config import find_key
 from rotunda.broker.metadata.storage.entity_store import EntityKind
 from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
+from rotunda.broker.text_table import counted
 
 if TYPE_CHECKING:
     from rotunda.broker.ipc.listener_table import ListenerEntry
@@ -91,8 +92,8 @@ class EventWatch:
             place = each.role, each.index
             if each.restarts > self._restarts.get(place, 0):
                 ended = f"signal {-each.exit_status}" if each.exit_status < 0 else f"exit status {each.exit_status}"
-                words = f": {each.last_words}" if each.last_words else ""
-                yield "process_restart", f"{each.role} {each.index} ended with {ended}{words}"
+                error = f": {each.last_error}" if each.last_error else ""
+                yield "process_restart", f"{each.role} {each.index} ended with {ended}{error}"
             self._restarts[place] = each.restarts
 
     def _disk(self) -> Iterator[tuple[str, str]]:
@@ -169,7 +170,7 @@ def _topic_text(topic: TopicRecord) -> str:
     if topic.deleted:
         return f"{topic.name} deleted"
     configs = "".join(f", {name}={value}" for name, value in sorted(topic.configs.items()))
-    return f"{topic.name}: {len(topic.rows)} partitions{configs}"
+    return f"{topic.name}: {counted(len(topic.rows), 'partition')}{configs}"
 
 
 def _values_text(kind: EntityKind, values: Mapping[str, object]) -> str:

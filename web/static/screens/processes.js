@@ -23,7 +23,7 @@ const processes = new Table("processes", {
     { name: "threads", title: "threads", number: true, wide: true, value: (row) => row.threads, show: (row) => number(row.threads) },
     { name: "fds", title: "descriptors", number: true, wide: true, value: (row) => row.descriptors, show: (row) => number(row.descriptors) },
     { name: "restarts", title: "restarts", number: true, class: (row) => (row.restarts ? "warn" : ""), value: (row) => row.restarts, show: (row) => number(row.restarts) },
-    { name: "words", title: "End of the previous process", value: (row) => row.last_words, show: ended },
+    { name: "error", title: "End of the previous process", value: (row) => row.last_error, show: ended },
   ],
 });
 
@@ -35,7 +35,7 @@ function history(row) {
 
 function ended(row) {
   const how = row.exit_status < 0 ? `killed by signal ${-row.exit_status}` : row.exit_status > 0 ? `exit code ${row.exit_status}` : "";
-  return [how, row.last_words].filter(Boolean).join(": ");
+  return [how, row.last_error].filter(Boolean).join(": ");
 }
 
 follow((facts) => {

@@ -72,8 +72,8 @@ const settings = new Table("settings", {
 async function loadSettings(name) {
   settings.update([]);
   try {
-    const answer = await fetch(`topics/${encodeURIComponent(name)}/settings.json`);
-    const found = answer.ok ? await answer.json() : [];
+    const response = await fetch(`topics/${encodeURIComponent(name)}/settings.json`);
+    const found = response.ok ? await response.json() : [];
     // Those of the topic first.
     if (shownName === name) settings.update([...found.filter((row) => !row.is_default), ...found.filter((row) => row.is_default)]);
   } catch { /* No response, which the page shows already. */ }
