@@ -46,7 +46,9 @@ follow((facts) => {
   now = facts.time_ms;
   const reports = facts.reports;
   if (!reports.some((row) => row.job === selected)) {
-    selected = (reports.find((row) => row.job === FIRST && row.state === "there") ?? reports.find((row) => row.state === "there") ?? reports[0])?.job;
+    const made = reports.filter((row) => row.state === "there");
+    const choices = made.length ? made : reports;
+    selected = (choices.find((row) => row.job === FIRST) ?? choices[0])?.job;
   }
   jobs.selected = selected;
   jobs.update(reports);
