@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
+from pydantic import BaseModel
 
 from rotunda.broker.metrics.broker_reading import LOOKS_NS
 from rotunda.broker.metrics.prometheus import CONTENT_TYPE, render
@@ -22,6 +23,7 @@ from rotunda.web.reports.chart import InvalidChart
 from rotunda.web.reports.reports import Reports
 from rotunda.web.reports.summary import Brief, Report
 from rotunda.web.screens import SCREENS
+from rotunda.web.sources import RequestsFound, RequestsWanted
 from rotunda.web.topics import create_topic_router
 from rotunda.web.views import Views
 from rotunda.web.watch import TooManyStreams
@@ -52,8 +54,25 @@ _MINUTE_MS = 60_000
 #: A Unix time of years that a calendar has, and the length of a range.
 TimeMs = Annotated[int, Query(ge=0, le=200_000_000_000_000)]
 Minutes = Annotated[int, Query(ge=1, le=366 * 24 * 60)]
+#: A name, or a part of one with `*`. No control character is in one.
+Pattern = Annotated[str, Query(max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_PATTERNS = ("api", "client", "user", "topic", "error")
 _JSON = "application/json"
 _TEXT: _Responses = {200: {"description": "Text.", "content": {"text/plain": {}}}}
+
+
+class RequestsQuery(BaseModel):
+    """The wanted requests: from a time on and before another, and names, in which `*` is any text."""
+
+    since_ms: TimeMs
+    until_ms: TimeMs | None = None
+    slow: bool = False
+    slower_than_ms: Annotated[float, Query(ge=0, le=1e9)] = 0
+    api: Pattern = ""
+    client: Pattern = ""
+    user: Pattern = ""
+    topic: Pattern = ""
+    error: Pattern = ""
 
 
 def create_router(sources: Sources, watch: Watch) -> APIRouter:
@@ -75,9 +94,9 @@ def _add_pages(router: APIRouter, sources: Sources) -> None:
         router.add_api_route(path, _constant(html), include_in_schema=False, name=screen.name)
 
 
-def _constant(answer: Response) -> Callable[[], Awaitable[Response]]:
+def _constant(response: Response) -> Callable[[], Awaitable[Response]]:
     async def show() -> Response:
-        return answer
+        return response
 
     return show
 
@@ -163,14 +182,23 @@ def _add_history(router: APIRouter, sources: Sources) -> None:
         found = sources.history(from_ms, from_ms + minutes * _MINUTE_MS)
         return Response(json.dumps(found, separators=(",", ":")), media_type=_JSON)
 
-    @router.get("/history/requests.json", response_model=list[dict[str, Any]], responses=_UNREADABLE)
-    def requests(from_ms: TimeMs) -> Response:
-        """Return the slowest requests of a minute as the request log has them, or else its latest."""
+    # The command runs in a process of its own.
+    @router.get("/requests.json", response_model=RequestsFound, responses=_UNREADABLE)
+    def requests(query: Annotated[RequestsQuery, Query()]) -> Response:
+        """Return the latest requests of the request log that match, with `slow` the slowest, and notes."""
+        texts = query.model_dump(include=set(_PATTERNS))
+        wanted = RequestsWanted(
+            since_ms=query.since_ms,
+            until_ms=query.until_ms,
+            slow=query.slow,
+            slower_than_ms=query.slower_than_ms,
+            patterns={name: text for name, text in texts.items() if text},
+        )
         try:
-            found = sources.requests_of(from_ms)
+            found = sources.search_requests(wanted)
         except OSError as error:
             return PlainTextResponse(f"{error}\n", status_code=503)
-        return Response(json.dumps(found, separators=(",", ":")), media_type=_JSON)
+        return Response(json.dumps(asdict(found), separators=(",", ":")), media_type=_JSON)
 
 
 def _everything(now: Snapshot, _: Reading) -> dict[str, Any]:

@@ -143,14 +143,37 @@ ReadRecords = Callable[[RecordsWanted, "Login | None"], RecordsFound]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsWanted:
+    """The wanted requests: from a time (ms) on, and before another; with `slow` only those, slowest first.
+
+    `patterns` are texts, with `*` for any, of the options of `rotunda requests` with these names.
+    """
+
+    since_ms: int
+    until_ms: int | None = None
+    slow: bool = False
+    slower_than_ms: float = 0
+    patterns: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsFound:
+    """Rows of the request log, notes for the viewer, and the command that searches without a time limit."""
+
+    rows: Sequence[Mapping[str, Any]]
+    notes: Sequence[str]
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """All inputs of the page. `settings` returns the present values.
 
     `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory of the Spark
     jobs' results, `jobs` the facts of each by name. `history` returns the series of a range, from and to a Unix time in
-    ms; `requests_of` the requests of the minute from such a time on, or it raises OSError. `tls`, which returns the
-    context for new connections, enables HTTPS. `topic_settings` returns the settings of a topic, None for an unknown
-    one. `records` is None if the page shows no records.
+    ms; `search_requests` returns requests of the request log, or it raises OSError. `tls`, which returns the context
+    for new connections, enables HTTPS. `topic_settings` returns the settings of a topic, None for an unknown one.
+    `records` is None if the page shows no records.
     """
 
     facts: BrokerFacts
@@ -165,7 +188,7 @@ class Sources:
     reports: Path
     jobs: Mapping[str, JobFacts]
     history: Callable[[int, int], dict[str, Any]]
-    requests_of: Callable[[int], list[dict[str, Any]]]
+    search_requests: Callable[[RequestsWanted], RequestsFound]
     admission: Admission = OPEN
     records: ReadRecords | None = None
     tls: Callable[[], SSLContext] | None = None

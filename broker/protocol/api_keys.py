@@ -128,8 +128,14 @@ class ApiKey(IntEnum):
 
     @property
     def text(self) -> str:
-        """Kafka's name of the API, as its metrics and its request log have it."""
+        """Kafka's name of the API, as its metrics have it."""
         return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+def text_of(name: str) -> str:
+    """Return Kafka's name of an API for its name in the request log: ListOffsets for LIST_OFFSETS."""
+    key = ApiKey.__members__.get(name)
+    return name if key is None else key.text
 
 
 #: Versions up to these are deprecated: 0-2 of Produce are advertised for old librdkafka only, AlterConfigs was replaced

@@ -379,7 +379,7 @@ _PREAMBLE = """# The request log
 What every request did, as Parquet files. Any reader opens them:
 
 ```
-rotunda requests --slow              # single requests: --errors, --follow, --api, --client, --topic
+rotunda requests --slow              # single requests: --errors, --slower-than 50, --client 'app-*', --user, --topic
 rotunda report latency               # Spark jobs over all of them
 ```
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,21 @@ class Query(NamedTuple):
     since_us: int
     where: Mapping[str, Callable[[Any], bool]] = {}
     until_us: int | None = None
+
+
+class Order(NamedTuple):
+    """The number of rows to return: those with the highest values of a column, highest first."""
+
+    column: str
+    limit: int
+
+
+class Found(NamedTuple):
+    """The result of a search: of the read rows, all from `since_us` on, those that match."""
+
+    rows: list[Row]
+    read: int
+    since_us: int
 
 
 def files_since(root: Path, dataset: str, since_us: int) -> list[Path]:
@@ -70,35 +86,53 @@ def read_files(files: Iterable[Path], dataset: str, query: Query) -> list[Row]:
     rows: list[Row] = []
     for path in files:
         for batch in _batches(path, query):
-            rows += _rows(batch, dataset)
+            rows += _rows(_matching(batch, query), dataset)
     return rows
 
 
-def highest(files: Iterable[Path], dataset: str, query: Query, column: str, limit: int) -> list[Row]:
-    """Return the rows of a query with the highest values of a column, highest first. Raises as `read_files`.
+def search(root: Path, dataset: str, query: Query, order: Order, is_over: Callable[[], bool] = lambda: False) -> Found:
+    """Return the first rows of a query in an order. Raises FileNotFoundError when a file was deleted.
 
-    Batch by batch: an hour of a busy broker may not fit into memory.
+    Reads the newest files first, until the time is over or older files cannot have a higher value. Batch by batch: an
+    hour of a busy broker may not fit into memory.
     """
+    column, limit = order
     rows: list[Row] = []
-    for path in files:
+    read = 0
+    for path in reversed(files_of(root, dataset, query)):
+        ends_us = (_hour_of(path) + 1) * HOUR_US
+        if column == "time" and len(rows) == limit and _micros(rows[-1]["time"]) >= ends_us + SLACK_HOURS * HOUR_US:
+            return Found(rows, read, ends_us)
         for batch in _batches(path, query):
-            values = batch[column].cast(DataType.int64()).to_numpy()
-            best = np.argsort(-values, kind="stable")[:limit]
-            found = _rows(batch.take(_positions(best)), dataset)
-            rows = heapq.nlargest(limit, rows + found, key=lambda row: row[column])
-    return rows
+            if is_over():
+                return Found(rows, read, ends_us)
+            read += batch.num_rows
+            found = _matching(batch, query)
+            best = np.argsort(-found[column].cast(DataType.int64()).to_numpy(), kind="stable")[:limit]
+            rows = heapq.nlargest(limit, rows + _rows(found.take(_positions(best)), dataset), key=itemgetter(column))
+    return Found(rows, read, query.since_us)
+
+
+def _micros(time: datetime) -> int:
+    return round(time.timestamp() * 1_000_000)
 
 
 def _batches(path: Path, query: Query) -> Iterator[RecordBatch]:
-    """Yield the rows of a query in one file."""
+    """Yield the rows of one file in the time of a query."""
     for batch in read_parquet(path, batch_size=_BATCH_ROWS):
         times = batch["time"].cast(DataType.int64()).to_numpy()
         matches = times >= query.since_us
         if query.until_us is not None:
             matches &= times < query.until_us
-        for column, fulfils in query.where.items():
-            matches &= np.fromiter(map(fulfils, batch[column].to_pylist()), np.bool_, batch.num_rows)
         yield batch if matches.all() else batch.take(_positions(np.flatnonzero(matches)))
+
+
+def _matching(batch: RecordBatch, query: Query) -> RecordBatch:
+    """Return the rows that fulfil the conditions of a query."""
+    matches = np.ones(batch.num_rows, np.bool_)
+    for column, fulfils in query.where.items():
+        matches &= np.fromiter(map(fulfils, batch[column].to_pylist()), np.bool_, batch.num_rows)
+    return batch if matches.all() else batch.take(_positions(np.flatnonzero(matches)))
 
 
 def _positions(places: np.ndarray) -> Array:

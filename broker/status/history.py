@@ -6,20 +6,17 @@ several minutes are added up, or the highest is returned, by the column.
 
 from __future__ import annotations
 
-import json
 import logging
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from arro3.core import DataType
 
+from rotunda.broker.protocol.api_keys import text_of
 from rotunda.broker.request_log.columns import DATASETS, HISTORY
 from rotunda.broker.request_log.history.hour_files import Damaged, has_damage, newest, set_aside, undamaged
 from rotunda.broker.request_log.history.largest import OTHERS
@@ -39,12 +36,6 @@ MOST_POINTS: Final = 366
 #: Names with series of their own, by kind, and those that are kept apart until the largest are known.
 MOST_NAMES: Final = 6
 _MOST_CANDIDATES: Final = 200
-
-#: Most requests of a minute, and the time limit for reading them.
-MOST_REQUESTS: Final = 50
-_READ_S: Final = 30
-#: How long such a reading waits for another one: it occupies a thread of the page.
-_WAIT_S: Final = 2.0
 
 #: Attempts to read an hour whose file is replaced meanwhile.
 _ATTEMPTS: Final = 8
@@ -87,7 +78,6 @@ class HistoryReader:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._one = threading.Lock()
-        self._one_command = threading.Lock()
         self._warned: set[Path] = set()
 
     def read(self, from_ms: int, to_ms: int) -> dict[str, Any]:
@@ -118,26 +108,6 @@ class HistoryReader:
             "unreadable_hours_ms": [hour * HOUR_US // 1000 for hour in unreadable],
         }
 
-    def requests(self, from_ms: int) -> list[dict[str, Any]]:
-        """Return the slow requests of a minute from the request log, slowest first; without one its latest requests.
-
-        Read by a command: those files have no checksum, and a damaged one must not end the page.
-        """
-        if not hour_path(self._root, "requests", from_ms * 1000 // HOUR_US).is_dir():
-            return []
-        since, until = (
-            datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-            for ms in (from_ms, from_ms + _MINUTE_MS)
-        )
-        command = [sys.executable, "-m", "rotunda", "requests", "--data-dir", str(self._root.parent), "--json"]
-        command += ["--since", since, "--until", until, "--limit", str(MOST_REQUESTS)]
-        if not self._one_command.acquire(timeout=_WAIT_S):
-            raise OSError("another viewer reads the requests of a minute: try again")
-        try:
-            return _rows_of([*command, "--slow"]) or _rows_of(command)
-        finally:
-            self._one_command.release()
-
     def _batches(self, hour: int) -> list[RecordBatch]:
         directory = hour_path(self._root, HISTORY, hour)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -161,16 +131,6 @@ class HistoryReader:
         if path not in self._warned:
             self._warned.add(path)
             logger.warning("the history of an hour cannot be shown: %s", error)
-
-
-def _rows_of(command: list[str]) -> list[dict[str, Any]]:
-    """Return the rows that a command prints as JSON. Raises OSError if it fails or needs too long."""
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=_READ_S, check=True)
-        rows: list[dict[str, Any]] = json.loads(done.stdout)
-    except (subprocess.SubprocessError, ValueError) as error:
-        raise OSError(f"cannot read the requests of the minute: {error}") from None
-    return rows
 
 
 def _step_ms(range_ms: int) -> int:
@@ -250,7 +210,9 @@ def _add(kinds: dict[str, _Kind], batch: RecordBatch, first: int, step_us: int) 
             for column in each.columns:
                 if column not in columns:
                     columns[column] = np.array(batch[column].to_pylist(), np.float64)
-            each.add(names[rows].tolist(), points[rows], {column: columns[column][rows] for column in each.columns})
+            of_rows = names[rows].tolist()
+            of_rows = list(map(text_of, of_rows)) if kind == "api" else of_rows
+            each.add(of_rows, points[rows], {column: columns[column][rows] for column in each.columns})
 
 
 def _events(batch: RecordBatch, from_us: int, to_us: int) -> Iterator[dict[str, Any]]:

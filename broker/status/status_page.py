@@ -151,6 +151,7 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
     from rotunda.broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
     from rotunda.broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from rotunda.broker.status.report_jobs import report_jobs  # noqa: PLC0415
+    from rotunda.broker.status.request_search import RequestSearch  # noqa: PLC0415
     from rotunda.shm.tables.recent_requests import RecentReader  # noqa: PLC0415
     from rotunda.web.sources import Sources  # noqa: PLC0415
 
@@ -179,7 +180,7 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
         reports=config.data_dir / REPORTS,
         jobs=report_jobs(),
         history=lambda from_ms, to_ms: history().read(from_ms, to_ms),
-        requests_of=lambda from_ms: history().requests(from_ms),
+        search_requests=RequestSearch(config.data_dir).search,
     )
 
 

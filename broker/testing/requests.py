@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rotunda.broker.client.network.blocking_client import CLIENT_ID, BlockingClient
 from rotunda.broker.errors import RotundaError
+from rotunda.broker.protocol.api_keys import text_of
 from rotunda.broker.request_log.log_reader import Query, Row, read
 from rotunda.broker.request_log.part_files import DIRECTORY, FOLLOWED
+from rotunda.broker.text_table import counted
 from rotunda.shm.rings.recorder_rings import RecorderSettings
 from rotunda.shm.segment import attach
 
@@ -54,7 +56,7 @@ class Request(NamedTuple):
         """Return a report line."""
         about = "" if self.topic is None else f" {self.topic}-{self.partition}"
         if self.records is not None:
-            about += f" ({self.records} records)"
+            about += f" ({counted(self.records, 'record')})"
         outcome = self.error or ("no answer" if "disconnect" in (self.injected or "") else "ok")
         injected = "" if self.injected is None else f" (injected: {self.injected})"
         sender = f"{self.time:%H:%M:%S.%f} {self.client_id}"
@@ -116,12 +118,7 @@ def _is_wanted(request: Request, api: str | None, client_id: str | None, topic: 
 def _request(row: Row) -> Request:
     software = " ".join(filter(None, (row["softwareName"], row["softwareVersion"]))) or None
     return Request(
-        row["time"], _kafka_name(row["requestApiKeyName"]), row["requestApiVersion"], row["clientId"], software,
+        row["time"], text_of(row["requestApiKeyName"]), row["requestApiVersion"], row["clientId"], software,
         row["topic"], row["partition"], row["records"], row["errorName"] if row["errorCode"] else None,
         row["requestBytes"], row["responseBytes"], row["totalTimeUs"], row["injected"],
     )  # fmt: skip
-
-
-def _kafka_name(name: str) -> str:
-    """Return Kafka's spelling of an API name: FETCH is Fetch, LIST_OFFSETS is ListOffsets."""
-    return "".join(part.capitalize() for part in name.split("_"))

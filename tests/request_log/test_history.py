@@ -193,10 +193,10 @@ def test_a_range_becomes_points_of_whole_steps(bench: HistoryBench) -> None:
         bench.run_once(MINUTE_MS)
     found = HistoryReader(bench.root).read(WALL_MS, WALL_MS + 3_600_000)
     assert (found["step_ms"], found["points"]) == (MINUTE_MS, 60)
-    assert found["series"]["api"]["PRODUCE"]["requests"][:4] == [1, 2, 3, None]
+    assert found["series"]["api"]["Produce"]["requests"][:4] == [1, 2, 3, None]
     day = HistoryReader(bench.root).read(WALL_MS - 86_400_000, WALL_MS + MINUTE_MS * 5)
     assert day["step_ms"] == 5 * MINUTE_MS
-    assert day["series"]["api"]["PRODUCE"]["requests"][-1] == 6
+    assert day["series"]["api"]["Produce"]["requests"][-1] == 6
     assert HistoryReader(bench.root).read(0, MINUTE_MS)["series"]["api"] == {}
 
 

@@ -15,7 +15,7 @@ from tests.web.conftest import WAIT_MS
 
 pytestmark = pytest.mark.slow
 
-BROKER_SETTINGS = PAGE
+BROKER_SETTINGS = {**PAGE, "request.log.roll.ms": 500}
 SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"
 VALUES = (
     SCRIPT.encode(),
@@ -139,6 +139,34 @@ def test_requests_are_filtered_and_the_filter_has_an_address(page: Page) -> None
     expect(page.locator("#tail caption .count")).to_have_text(re.compile("^0 of "))
     assert "slower=100000" in page.url
     assert_fits(page)
+
+
+def test_filters_search_the_request_log(page: Page) -> None:
+    """Requests that are long over: here those before the page was opened, once their file is finished."""
+    page.goto("requests#api=produce&client=rdkafka&since=24")
+    expect(page.locator("#filter-since")).to_have_value("24")
+    found = page.locator("#logged tbody tr")
+
+    def is_found() -> bool:
+        page.get_by_role("button", name="Search the request log").click()
+        expect(page.locator("#logged-notes")).to_contain_text(
+            re.compile(r"searched [\d,]+ recorded requests? since 20")
+        )
+        return found.count() > 0
+
+    wait_until(is_found, "a finished file")
+    expect(found.filter(has_not_text="Produce")).to_have_count(0)
+    expect(found.first).to_contain_text("orders")
+    expect(page.locator("#logged-command")).to_contain_text("--api=*produce*")
+    assert_fits(page)
+    page.fill("#filter-client", "nobody")
+    page.get_by_role("button", name="Search the request log").click()
+    expect(page.locator("#logged")).to_contain_text("No matching request.")
+    expect(page.locator("#logged-notes")).to_contain_text("no matching request in finished files")
+    page.fill("#filter-client", "")
+    page.fill("#filter-api", "")
+    page.get_by_role("button", name="Search the request log").click()
+    expect(page.locator("#logged-panel")).to_be_hidden()
 
 
 def test_numbers_of_settings_are_for_people(page: Page) -> None:

@@ -17,7 +17,9 @@ TAIL_ROWS = 100
 
 _FIELDS = tuple(field.name for field in REQUEST_ROW.fields)
 _STAMPS = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "taken_ns", "end_ns")
-_CLIENT = ("connection", "client_id", "software_name", "software_version", "address", "listener")
+_CLIENT = (
+    *("connection", "client_id", "software_name", "software_version", "address", "listener", "protocol", "principal"),
+)
 
 
 def tail(recent: Recent, names: Names, most: int = TAIL_ROWS) -> list[dict[str, Any]]:
@@ -52,6 +54,7 @@ def _row(row: dict[str, int], recent: Recent, names: Names) -> dict[str, Any]:
         "software": " ".join(filter(None, (client.get("software_name"), client.get("software_version")))) or None,
         "address": client.get("address"),
         "connection": client.get("connection"),
+        "user": (client.get("principal") or "").removeprefix("User:") or None,
         "topic": topic,
         "partition": partition if topic is not None else None,
         "partitions": row["partition_count"],

@@ -8,23 +8,35 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import operator
+import re
 import select
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, lru_cache, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import RotundaError, UsageError
-from rotunda.broker.request_log.log_reader import ATTEMPTS, Query, Row, files_of, files_since, highest, read, read_files
+from rotunda.broker.request_log.log_reader import (
+    ATTEMPTS,
+    Found,
+    Order,
+    Query,
+    Row,
+    files_since,
+    read,
+    read_files,
+    search,
+)
 from rotunda.broker.request_log.part_files import COMPACTED, DIRECTORY, FOLLOWED
 from rotunda.broker.runtime import run_dir
-from rotunda.broker.text_table import aligned, quoted
+from rotunda.broker.text_table import aligned, counted, quoted
 
 _HEADERS = (
     "TIME", "API", "VERSION", "CLIENT", "ADDRESS", "TOPIC", "PARTITION", "ERROR", "BYTES IN", "BYTES OUT",
@@ -37,6 +49,8 @@ _COLUMNS = (
 )  # fmt: skip
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LOOK_AGAIN_S = 0.5
+#: Client ids are chosen by clients, so there may be any number of them.
+_CACHED_NAMES = 10_000
 _NOTHING = "no matching request in finished files; --follow shows requests at once, otherwise after request.log.roll.ms"
 
 
@@ -48,23 +62,37 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         query = query._replace(until_us=_time_us(parsed.until))
     if parsed.follow:
         _follow(root, parsed)
-    rows = _first(root, query, "totalTimeUs" if parsed.slow else "time", parsed.limit)
-    complaint = missing(root, query.since_us)
-    if complaint:
-        print(f"rotunda: {complaint}", file=sys.stderr)
-    if not rows:
+    order = Order("totalTimeUs" if parsed.slow else "time", parsed.limit)
+    found = _search(root, query, order, parsed.timeout)
+    for line in (missing(root, query.since_us), _searched(found, query, order, parsed.timeout)):
+        if line:
+            print(f"rotunda: {line}", file=sys.stderr)
+    if not found.rows:
         print(f"rotunda: {_NOTHING}", file=sys.stderr)
-    _print(rows if parsed.slow else rows[::-1], parsed)
+    _print(found.rows if parsed.slow else found.rows[::-1], parsed)
     return 0
 
 
-def _first(root: Path, query: Query, column: str, limit: int) -> list[Row]:
-    """Return the rows with the highest values of a column, highest first."""
+def _search(root: Path, query: Query, order: Order, timeout_s: float | None) -> Found:
+    """Return the first rows in an order, of the files that can be read within the time limit."""
+    clock = SystemClock()
+    deadline_ns = math.inf if timeout_s is None else clock.monotonic_ns() + timeout_s * 1e9
     for _ in range(ATTEMPTS):
         # A missing file was deleted by retention, or compacted into another: list the files again.
         with suppress(FileNotFoundError):
-            return highest(files_of(root, "requests", query), "requests", query, column, limit)
-    return []
+            return search(root, "requests", query, order, lambda: clock.monotonic_ns() > deadline_ns)
+    return Found([], 0, query.since_us)
+
+
+def _searched(found: Found, query: Query, order: Order, timeout_s: float | None) -> str:
+    """Return a line with the number of searched rows and their time; a request with a weight is one row."""
+    since = datetime.fromtimestamp(found.since_us / 1e6, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+    line = f"searched {counted(found.read, 'recorded request')} since {since}"
+    if len(found.rows) == order.limit:
+        return f"{line}; --limit {order.limit} is reached, more may match"
+    if found.since_us > query.since_us:
+        return f"{line}; older ones need more than --timeout {timeout_s:g}"
+    return line
 
 
 def missing(root: Path, since_us: int) -> str:
@@ -72,10 +100,10 @@ def missing(root: Path, since_us: int) -> str:
     gaps = read(root, "gaps", Query(since_us, {"dataset": lambda name: name == "requests"}))
     if not gaps:
         return ""
-    known = sum(gap["rows"] or 0 for gap in gaps)
+    known = counted(sum(gap["rows"] or 0 for gap in gaps), "request")
     more = " or more" if any(gap["rows"] is None for gap in gaps) else ""
     causes = ", ".join(sorted({gap["cause"] for gap in gaps}))
-    return f"{known}{more} requests are missing from the log in this time: {causes}"
+    return f"missing from the log in this time: {known}{more}, {causes}"
 
 
 def _root(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
@@ -112,11 +140,34 @@ def _query(parsed: argparse.Namespace, since_us: int) -> Query:
     where: dict[str, Callable[[Any], bool]] = {}
     if parsed.slow:
         where["slow"] = bool
-    if parsed.errors:
+    if parsed.errors or parsed.error:
         where["errorCode"] = bool
-    names = {"requestApiKeyName": parsed.api and parsed.api.upper(), "clientId": parsed.client, "topic": parsed.topic}
-    where |= {column: partial(operator.eq, name) for column, name in names.items() if name is not None}
+    if parsed.slower_than is not None:
+        where["totalTimeUs"] = partial(operator.le, parsed.slower_than * 1000)
+    patterns = {
+        "clientId": parsed.client,
+        "topic": parsed.topic,
+        "errorName": parsed.error and parsed.error.upper(),
+        "principal": parsed.user and f"User:{parsed.user}",
+    }
+    where |= {column: _condition(pattern) for column, pattern in patterns.items() if pattern is not None}
+    if parsed.api is not None:
+        # ListOffsets, list_offsets and LIST_OFFSETS are the same.
+        fits = _condition(_plain_name(parsed.api))
+        where["requestApiKeyName"] = cache(lambda name: fits(_plain_name(name)))
     return Query(since_us, where)
+
+
+def _plain_name(api: str) -> str:
+    return api.replace("_", "").upper()
+
+
+def _condition(pattern: str) -> Callable[[str | None], bool]:
+    """Return the condition that a value is this text, or, with `*` for any text, matches in either case."""
+    if "*" not in pattern:
+        return partial(operator.eq, pattern)
+    fits = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.IGNORECASE | re.DOTALL).fullmatch
+    return lru_cache(_CACHED_NAMES)(lambda value: value is not None and fits(value) is not None)
 
 
 def _follow(root: Path, parsed: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rotunda.broker.cli.instance.status import run_path
 from rotunda.broker.errors import BootFailed
 from rotunda.broker.runtime import run_dir
-from rotunda.broker.text_table import byte_size, printable
+from rotunda.broker.text_table import byte_size, counted, printable
 from rotunda.shm.segment import SegmentError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
     from rotunda.shm.segment import attach  # noqa: PLC0415
     from rotunda.shm.tables.recent_requests import RecentReader  # noqa: PLC0415
     from rotunda.web.facts.readings import Reader  # noqa: PLC0415
-    from rotunda.web.sources import BrokerFacts, Sources  # noqa: PLC0415
+    from rotunda.web.sources import BrokerFacts, RequestsFound, Sources  # noqa: PLC0415
 
     found = attached(record)
     sources = Sources(
@@ -102,7 +102,7 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
         reports=Path(record.data_dir),
         jobs={},
         history=lambda *_: {},
-        requests_of=lambda _: [],
+        search_requests=lambda _: RequestsFound([], [], ""),
     )
     return sources, Reader(sources, found.wants.command_looks)
 
@@ -133,7 +133,8 @@ def _screen(now: Snapshot) -> RenderableType:
     line = (
         f"{_count(totals.requests_per_s)} requests/s  {_count(totals.records_per_s)} records/s  "
         f"in {byte_size(totals.bytes_in_per_s)}/s  out {byte_size(totals.bytes_out_per_s)}/s  "
-        f"{totals.connections} connections  {totals.topics} topics  log {byte_size(totals.log_bytes)}"
+        f"{counted(totals.connections, 'connection')}  {counted(totals.topics, 'topic')}  "
+        f"log {byte_size(totals.log_bytes)}"
     )
     parts: list[RenderableType] = [
         head,
@@ -169,9 +170,9 @@ def _processes(now: Snapshot) -> Table:
         state = "[bold red]hangs[/]" if hangs(each) else state
         rows.append(
             (name, str(each.pid), state, _bar(idle.get(key)), _count(rates.get(key)), _count(waiting.get(key)),
-             _percent(each.cpu), byte_size(each.pss_bytes), str(each.restarts), escape(printable(each.last_words)))
+             _percent(each.cpu), byte_size(each.pss_bytes), str(each.restarts), escape(printable(each.last_error)))
         )  # fmt: skip
-    titles = ("process", ">pid", "state", "busy", ">req/s", ">waits", ">cpu", ">memory", ">died", "last words")
+    titles = ("process", ">pid", "state", "busy", ">req/s", ">waits", ">cpu", ">memory", ">died", "last error")
     return _table(titles, rows)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from rotunda.broker.cli.options.values import count, interval_s
+from rotunda.broker.cli.options.values import count, interval_s, milliseconds, seconds
 
 _STATES = (
     "PreparingRebalance",
@@ -134,9 +134,17 @@ def add_requests(command: argparse.ArgumentParser) -> None:
         "--since", default="1h", metavar="TIME", help="a duration such as 10m, or an ISO 8601 time (default: 1h)"
     )
     command.add_argument("--limit", type=count, default=100, metavar="N", help="print at most N (default: 100)")
-    command.add_argument("--api", metavar="NAME", help="only this API, such as FETCH")
+    command.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", help="search the newest requests for this time (default: all)"
+    )
+    command.add_argument("--slower-than", type=milliseconds, metavar="MS", help="only requests of this time or longer")
+    command.add_argument("--api", metavar="NAME", help="only this API, such as Fetch")
     command.add_argument("--client", metavar="ID", help="only this client id")
+    command.add_argument("--user", metavar="NAME", help="only this user")
     command.add_argument("--topic", metavar="NAME", help="only this topic: that of the request's first partition")
+    command.add_argument("--error", metavar="NAME", help="only this error, such as NOT_LEADER_OR_FOLLOWER")
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = "In these names * is any text, and upper or lower case is then the same: --client 'billing-*'"
 
 
 def add_report(command: argparse.ArgumentParser) -> None:

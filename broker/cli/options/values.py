@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 _SHORTEST_INTERVAL_S, _LONGEST_INTERVAL_S = 0.1, 3600.0
 _LEAST_FACTOR = 0.001
@@ -18,6 +19,17 @@ def seconds(text: str) -> float:
     if not 0 <= seconds <= _LONGEST_WAIT_S:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
+
+
+def milliseconds(text: str) -> float:
+    """Return a valid duration; argparse names the option in the error."""
+    try:
+        milliseconds = float(text)
+    except ValueError:
+        milliseconds = -1.0
+    if not 0 <= milliseconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of milliseconds")
+    return milliseconds
 
 
 def count(text: str) -> int:

@@ -1,8 +1,9 @@
 import { h, put } from "../dom.js";
-import { bytes, clock, micros, percent, short, span } from "../format.js";
+import { bytes, micros, percent, short, span } from "../format.js";
 import { follow } from "../live.js";
-import { bar, legend, scaleOf } from "../phases.js";
+import { legend } from "../phases.js";
 import { Plots, moment } from "../plot.js";
+import { RequestTable, search } from "../requests.js";
 import { Table } from "../table.js";
 
 const RANGES = { hour: 3600e3, day: 86400e3, week: 7 * 86400e3, month: 30 * 86400e3 };
@@ -25,7 +26,7 @@ const CHARTS = [
   { title: "Errors", note: "per second, by code", kind: "error", column: "requests", rate: true, show: perSecond },
   { title: "Latency, 99 %", note: "by API", kind: "api", column: "totalP99Us", show: micros, log: true },
   { title: "Latency, median", note: "by API", kind: "api", column: "totalP50Us", show: micros, log: true },
-  { title: "Produce by phase, 99 %", kind: "api", of: "PRODUCE", columns: { queueP99Us: "queue", localP99Us: "local", remoteP99Us: "remote", responseQueueP99Us: "response queue", sendP99Us: "send" }, show: micros, log: true },
+  { title: "Produce by phase, 99 %", kind: "api", of: "Produce", columns: { queueP99Us: "queue", localP99Us: "local", remoteP99Us: "remote", responseQueueP99Us: "response queue", sendP99Us: "send" }, show: micros, log: true },
   { title: "Bytes", note: "per second, all clients", kind: "broker", of: "broker", columns: { bytesIn: "in", bytesOut: "out" }, rate: true, show: bytesPerSecond },
   { title: "Clients", note: "requests per second", kind: "client", column: "requests", rate: true, show: perSecond },
   { title: "Topics, in", note: "bytes per second", kind: "topic", column: "bytesIn", rate: true, show: bytesPerSecond },
@@ -50,32 +51,18 @@ const events = new Table("events", {
   ],
 });
 
-const PHASES = ["requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs"];
-const phases = (row) => PHASES.map((name) => row[name]);
-let scale = 0;
 put("minute-legend", legend());
-const requests = new Table("minute-requests", {
-  caption: "Slow requests, or else the latest", key: (row) => row.key, sort: "total", descending: true, empty: "No request of this minute is in the request log.",
-  columns: [
-    { name: "time", title: "Time", class: "mono tight", value: (row) => row.time, show: (row) => clock(Date.parse(row.time) * 1000, 3) },
-    { name: "api", title: "API", class: "tight", value: (row) => row.requestApiKeyName, show: (row) => row.requestApiKeyName },
-    { name: "client", title: "Client", class: "name", value: (row) => row.clientId, show: (row) => row.clientId ?? "(not named)" },
-    { name: "topic", title: "Topic", medium: true, value: (row) => row.topic, show: (row) => (row.topic === null ? "" : `${row.topic} ${row.partition}`) },
-    { name: "error", title: "Error", medium: true, value: (row) => row.errorName, show: (row) => (row.errorCode ? h("span", { class: "bad" }, row.errorName) : "") },
-    { name: "total", title: "total", number: true, value: (row) => row.totalTimeUs, show: (row) => micros(row.totalTimeUs) },
-    { name: "phases", title: "Time by phase", medium: true, value: (row) => row.requestQueueTimeUs, show: (row) => bar(phases(row), scale) },
-  ],
-});
+const requests = new RequestTable("minute-requests", { caption: "Slow requests, or else the latest", sort: "total", descending: true, empty: "No request of this minute is in the request log." });
 
 async function requestsOf(begin) {
   put("minute-state", "Reading the request log …");
+  const wanted = { since_ms: begin, until_ms: begin + 60e3 };
   try {
-    const answer = await fetch(`history/requests.json?from_ms=${begin}`);
-    if (!answer.ok) throw new Error((await answer.text()).trim());
-    const rows = await answer.json();
+    const slow = await search({ ...wanted, slow: true });
+    const found = slow.rows.length ? slow : await search(wanted);
     if (begin !== chosen) return;
-    scale = scaleOf(rows.map(phases));
-    requests.update(rows.map((row, key) => ({ ...row, key })));
+    requests.update(found.rows);
+    put("minute-command", found.command);
     put("minute-state", "");
   } catch (error) {
     if (begin === chosen) put("minute-state", `Cannot read the requests: ${error.message}`);
@@ -100,10 +87,9 @@ function seriesOf({ kind, column, columns, of, rate, scale = 1 }, found) {
 // Shows the requests of a minute.
 function choose(ms) {
   const begin = Math.floor(ms / 60e3) * 60e3;
-  const [since, until] = [begin, begin + 60e3].map((each) => new Date(each).toISOString().slice(0, 19));
   document.getElementById("minute-panel").hidden = false;
   put("minute-title", `Minute of ${moment(begin)}`);
-  put("minute-command", `rotunda requests --since ${since} --until ${until}`);
+  put("minute-command", "");
   chosen = begin;
   requests.update([]);
   requestsOf(begin);
@@ -131,9 +117,9 @@ async function load() {
   fields.from.value = local(from);
   fields.to.value = local(to);
   try {
-    const answer = await fetch(`history.json?from_ms=${Math.floor(from)}&minutes=${Math.max(1, Math.ceil((to - from) / 60e3))}`);
-    if (!answer.ok) throw new Error((await answer.text()).trim());
-    draw(await answer.json());
+    const response = await fetch(`history.json?from_ms=${Math.floor(from)}&minutes=${Math.max(1, Math.ceil((to - from) / 60e3))}`);
+    if (!response.ok) throw new Error((await response.text()).trim());
+    draw(await response.json());
   } catch (error) {
     put("history-status", `Cannot load the history: ${error.message}`);
   }

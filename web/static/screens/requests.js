@@ -1,72 +1,80 @@
 import { apiTable } from "../apis.js";
-import { h, put } from "../dom.js";
-import { bytes, clock, micros, number } from "../format.js";
+import { put } from "../dom.js";
+import { clock } from "../format.js";
 import { follow, redraw } from "../live.js";
-import { ORDER, bar, legend, scaleOf } from "../phases.js";
-import { Table } from "../table.js";
+import { ORDER, legend } from "../phases.js";
+import { RequestTable, search } from "../requests.js";
 
 const MOST_KEPT = 2000;
-const FILTERS = ["api", "client", "topic", "error", "slower"];
-let scaleOfSlowest = 0, scaleOfTail = 0;
-let kept = new Map();
+const NAMES = ["api", "client", "user", "topic", "error"];
+const FIELDS = [...NAMES, "slower"];
+const NONE = "No request yet, or the request log is off.";
+let kept = new Map(), searches = 0;
 put("legend", legend());
 
 const drawApis = apiTable("Time by phase and API", ORDER);
-
-const columns = (scale) => [
-  { name: "time", title: "Time", class: "mono tight", value: (row) => row.time_us, show: (row) => clock(row.time_us, 3) },
-  { name: "api", title: "API", class: "tight", value: (row) => row.api, show: (row) => h("span", null, row.api, h("span", { class: "faint" }, ` v${row.version}`)) },
-  { name: "client", title: "Client", class: "name", value: (row) => row.client_id, show: (row) => h("span", { title: [row.software, row.address, row.connection].filter(Boolean).join(" · ") }, row.client_id ?? "(not named)") },
-  { name: "topic", title: "Topic", medium: true, value: (row) => row.topic, show: topic },
-  { name: "records", title: "records", number: true, medium: true, value: (row) => row.records, show: (row) => number(row.records) },
-  { name: "in", title: "in", number: true, wide: true, value: (row) => row.request_bytes, show: (row) => bytes(row.request_bytes) },
-  { name: "out", title: "out", number: true, wide: true, value: (row) => row.response_bytes, show: (row) => bytes(row.response_bytes) },
-  { name: "error", title: "Error", value: (row) => row.error, show: (row) => (row.error ? h("span", { class: "bad" }, row.error) : "") },
-  { name: "total", title: "total", number: true, value: (row) => row.total_us, show: (row) => micros(row.total_us) },
-  { name: "phases", title: "Time by phase", value: (row) => row.phases_us[0], help: "Sorts by time in the queue", show: (row) => bar(row.phases_us, scale()) },
-];
-
-const slowest = new Table("slowest", {
-  caption: "Slowest of the last ten minutes", stacks: true, key: (row) => row.id, sort: "total", descending: true,
-  empty: "No request yet, or the request log is off.", columns: columns(() => scaleOfSlowest),
-});
+const logged = new RequestTable("logged", { caption: "In the request log", sort: "time", descending: true, empty: "No matching request." });
+const tail = new RequestTable("tail", { caption: "Latest", sort: "time", descending: true, empty: NONE });
+const slowest = new RequestTable("slowest", { caption: "Slowest of the last ten minutes", sort: "total", descending: true, empty: NONE });
 slowest.sorted = null;
 slowest.mark();
-const tail = new Table("tail", {
-  caption: "Latest", stacks: true, key: (row) => row.id, sort: "time", descending: true,
-  empty: "No request yet, or the request log is off.", columns: columns(() => scaleOfTail),
-});
-
-function topic(row) {
-  if (row.topic === null) return "";
-  const more = row.partitions > 1 ? ` +${row.partitions - 1}` : "";
-  return h("span", null, row.topic, h("span", { class: "faint" }, ` ${row.partition}${more}`));
-}
 
 // The filter is in the address, so that it can be linked.
-const fields = Object.fromEntries(FILTERS.map((name) => [name, document.getElementById(`filter-${name}`)]));
+const form = document.getElementById("filters");
+const since = document.getElementById("filter-since");
+const fields = Object.fromEntries(FIELDS.map((name) => [name, document.getElementById(`filter-${name}`)]));
+const isFiltered = () => FIELDS.some((name) => fields[name].value);
 
 function readAddress() {
   const wanted = new URLSearchParams(location.hash.slice(1));
-  for (const name of FILTERS) fields[name].value = wanted.get(name) ?? "";
+  for (const name of FIELDS) fields[name].value = wanted.get(name) ?? "";
+  since.value = [...since.options].some((each) => each.value === wanted.get("since")) ? wanted.get("since") : "1";
   redraw();
+  searchLog();
 }
 
 function writeAddress() {
-  const wanted = new URLSearchParams(FILTERS.filter((name) => fields[name].value).map((name) => [name, fields[name].value]));
+  const wanted = new URLSearchParams(FIELDS.filter((name) => fields[name].value).map((name) => [name, fields[name].value]));
+  if (wanted.size) wanted.set("since", since.value);
   history.replaceState(null, "", wanted.size ? `#${wanted}` : location.pathname + location.search);
   redraw();
 }
 
+async function searchLog() {
+  const number = ++searches;
+  document.getElementById("logged-panel").hidden = !isFiltered();
+  if (!isFiltered()) return;
+  put("logged-notes", "Searching…");
+  try {
+    const found = await search(wantedOf());
+    if (number !== searches) return;
+    logged.update(found.rows);
+    put("logged-notes", found.notes.join(". "));
+    put("logged-command", found.command);
+  } catch (error) {
+    if (number === searches) put("logged-notes", `Cannot search: ${error.message}`);
+  }
+}
+
+function wantedOf() {
+  const names = NAMES.filter((name) => fields[name].value.trim()).map((name) => [name, name === "error" && isAnyError() ? "*" : `*${fields[name].value.trim()}*`]);
+  return { since_ms: Math.floor(Date.now() - Number(since.value) * 3600e3), slower_than_ms: Number(fields.slower.value), ...Object.fromEntries(names) };
+}
+
+const isAnyError = () => fields.error.value.trim() === "any";
 const has = (text, wanted) => (text ?? "").toLowerCase().includes(wanted.trim().toLowerCase());
 
 function matches(row) {
-  return has(row.api, fields.api.value) && has(row.client_id, fields.client.value) && has(row.topic, fields.topic.value)
-    && (fields.error.value === "any" ? Boolean(row.error) : has(row.error, fields.error.value))
+  return has(row.api, fields.api.value) && has(row.client_id, fields.client.value) && has(row.user, fields.user.value) && has(row.topic, fields.topic.value)
+    && (isAnyError() ? Boolean(row.error) : has(row.error, fields.error.value))
     && row.total_us >= Number(fields.slower.value) * 1000;
 }
 
-for (const field of Object.values(fields)) field.addEventListener("input", writeAddress);
+form.addEventListener("input", writeAddress);
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  searchLog();
+});
 window.addEventListener("popstate", readAddress);
 readAddress();
 
@@ -77,22 +85,12 @@ function keep(rows) {
   return [...kept.values()];
 }
 
-function draw(table, rows) {
-  const shown = rows.filter(matches);
-  const scale = scaleOf(shown.map((row) => row.phases_us));
-  table.entitle("phases", `Time by phase, up to ${micros(scale)}`);
-  table.empty = rows.length ? "No matching request." : "No request yet, or the request log is off.";
-  return [scale, shown];
-}
-
 follow((facts) => {
   drawApis(facts.apis);
-  let shown;
-  [scaleOfSlowest, shown] = draw(slowest, facts.slowest);
-  slowest.update(shown);
   const all = keep(facts.tail);
-  const isFiltered = all.length > 0 && FILTERS.some((name) => fields[name].value);
-  [scaleOfTail, shown] = draw(tail, isFiltered ? all : facts.tail);
-  tail.searched = isFiltered ? ` of ${all.length.toLocaleString("en-US")} since ${clock(Math.min(...all.map((row) => row.time_us)))}` : "";
-  tail.update(shown);
+  slowest.empty = tail.empty = all.length ? "No matching request." : NONE;
+  slowest.update(facts.slowest.filter(matches));
+  const filtered = isFiltered() && all.length > 0;
+  tail.searched = filtered ? ` of ${all.length.toLocaleString("en-US")} since ${clock(Math.min(...all.map((row) => row.time_us)))}` : "";
+  tail.update((filtered ? all : facts.tail).filter(matches));
 });
