@@ -59,7 +59,8 @@ def guarded_broker(directory: Path) -> Iterator[BrokerProcess]:
     """Run a broker with an authorizer and two topics; its data outlives it."""
     broker = BrokerProcess(directory, SETTINGS, ephemeral=False).start()
     try:
-        topics = [NewTopic("orders", 2), NewTopic("other", 1)]
+        # The records of `record_batch` are years old.
+        topics = [NewTopic(name, count, config={"retention.ms": "-1"}) for name, count in (("orders", 2), ("other", 1))]
         admin = admin_of(broker)
         for made in admin.create_topics(topics).values():
             made.result(deadline_s())
