@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from confluent_kafka import Consumer, Producer
 
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -28,14 +27,6 @@ def pushed(broker: BrokerProcess, client_id: str) -> list[dict[str, Any]]:
 def advertised(wire: WireClient) -> set[int]:
     fields = {"client_software_name": "me", "client_software_version": "1"}
     return {each.api_key for each in ask(wire, ApiKey.API_VERSIONS, 4, fields).api_keys}
-
-
-def test_t01_without_the_receiver_clients_are_not_asked(start: Start) -> None:
-    broker = start()
-    with WireClient(broker.port) as wire:
-        assert not advertised(wire) & {71, 72}
-        with pytest.raises(AssertionError, match="closed by the broker"):
-            ask(wire, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, {"client_instance_id": bytes(16)})
 
 
 def test_t16_what_librdkafka_pushes_is_in_the_request_log(start: Start) -> None:
@@ -73,15 +64,3 @@ def test_t16_what_librdkafka_pushes_is_in_the_request_log(start: Start) -> None:
     assert {row["name"].split(".")[3] for row in of_writer} >= {"producer"}
     assert {row["name"].split(".")[3] for row in pushed(broker, "reader")} >= {"consumer"}
     assert len({row["clientInstanceId"] for row in of_writer}) == 1
-
-
-def test_t12_pushes_continue_after_the_death_of_their_handler(start: Start) -> None:
-    broker = start(**ON, num_io_threads=1)
-    with WireClient(broker.port) as wire:
-        subscribe(wire, metrics="*", interval_ms="100", match="client_software_name=confluent-.*")
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "writer"})
-    wait_until(lambda: producer.poll(0.1) == 0 and pushed(broker, "writer"), "a push")
-    before = len(pushed(broker, "writer"))
-    broker.kill("handler", 0)
-    wait_until(lambda: producer.poll(0.1) == 0 and len(pushed(broker, "writer")) > before, "another push")
-    assert len({row["clientInstanceId"] for row in pushed(broker, "writer")}) == 1

@@ -158,28 +158,6 @@ def test_a_certificate_for_another_name(broker: BrokerProcess, authorities: dict
     assert "the host name used by the client" in line
 
 
-def test_a_certificate_of_an_unknown_issuer(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:
-    def act() -> None:
-        shake_hands(broker, GOOD, authorities[OTHER_NAME])
-
-    assert "unknown issuer" in one_line(broker, act, "the client rejects the broker's certificate")
-
-
-def test_a_mechanism_that_is_not_enabled(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:
-    settings = {
-        "security_protocol": "SASL_SSL",
-        "ssl_ca_location": str(authorities[GOOD].certificate),
-        "sasl_mechanism": "SCRAM-SHA-256",
-        "sasl_username": "alice",
-        "sasl_password": "alice-secret",
-    }
-
-    def act() -> None:
-        client(broker, SASL, **settings)
-
-    assert "PLAIN, SCRAM-SHA-512 are" in one_line(broker, act, "'SCRAM-SHA-256' is not enabled")
-
-
 def test_a_user_without_a_client_id(
     broker: BrokerProcess, authorities: dict[int, DevelopmentCa], tmp_path: Path
 ) -> None:

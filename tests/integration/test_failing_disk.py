@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import shutil
-import signal
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -16,8 +15,6 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.protocol import codec
-from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import wait_until
@@ -34,7 +31,6 @@ from tests.support.wire_messages import (
     produce,
     produce_errors,
     read_partition,
-    string,
 )
 
 SETTINGS = {
@@ -46,7 +42,6 @@ SETTINGS = {
     "offsets.topic.num.partitions": 2,
 }
 STORAGE_ERROR = 56
-COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, FIND_COORDINATOR = 14, 16, 10
 
 
 @pytest.fixture
@@ -156,17 +151,6 @@ def test_an_error_of_one_segment_makes_its_partition_and_no_other_offline(disk, 
     with WireClient(broker.port) as client:
         assert accepts(client, topic)
         assert [each.value for each in read_partition(client, topic, 0)] == [b"before", b"again"]
-
-
-def test_data_that_cannot_be_made_durable_is_not_acknowledged(disk, broker, topic) -> None:
-    with WireClient(broker.port) as client:
-        create_topic(client, topic, 2, configs={"flush.messages": "1"})
-        disk.fail("sync", errno.EIO, f"{topic}-1/")
-        assert produce(client, topic, 1, record_batch([b"x"])).error_code == STORAGE_ERROR
-        assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
-        disk.mend()
-        # Data that the system failed to write cannot be trusted later: only a restart may resume.
-        assert produce(client, topic, 1, record_batch([b"x"])).error_code == STORAGE_ERROR
 
 
 def test_a_segment_that_cannot_be_read_is_an_error_of_its_partition(disk, broker, topic) -> None:
@@ -287,54 +271,6 @@ def alter(client: WireClient, key: str, value: str) -> None:
     body = struct.pack(">ib", 1, 4) + text("") + struct.pack(">i", 1) + text(key) + b"\0" + text(value) + b"\0"
     answer = client.call(44, 0, body)
     assert struct.unpack_from(">ih", answer, 4)[1] == 0, answer
-
-
-GROUP = "group-on-a-full-disk"
-
-
-def commit_frame(topic: str, offset: int) -> bytes:
-    """Return OffsetCommit 3 of a non-member."""
-    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
-    values = {
-        "group_id": GROUP,
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "topics": [{"name": topic, "partitions": [partition]}],
-    }
-    return codec.encode_request(ApiKey.OFFSET_COMMIT, 3, 1, "wire", values)
-
-
-def committed(client: WireClient, topic: str, before: bytes = b"") -> tuple[int, int, int]:
-    """Request as aiokafka does, right after a frame with a response of its own; return both errors, and the offset."""
-    values = {"group_id": GROUP, "topics": [{"name": topic, "partition_indexes": [0]}]}
-    client.send(before + codec.encode_request(ApiKey.OFFSET_FETCH, 3, 1, "wire", values))
-    frame = client.receive_frames(2 if before else 1)[-1]
-    answer = codec.decode_response(ApiKey.OFFSET_FETCH, 3, frame, 0, len(frame))
-    [found] = answer.topics[0].partitions
-    return int(answer.error_code), int(found.error_code), found.committed_offset
-
-
-def test_no_fetch_of_offsets_finds_none_committed_on_a_full_disk(disk, broker, topic) -> None:
-    with WireClient(broker.port) as client:
-        create_topic(client, topic, 1)
-
-        def commits() -> bool:
-            client.call(FIND_COORDINATOR, 0, string(GROUP))
-            return committed(client, topic, commit_frame(topic, 5)) == (0, 0, 5)
-
-        wait_until(commits, "a first commit")
-        disk.fill("__consumer_offsets")
-        heard = []
-        for number in range(60):
-            if number % 20 == 10:
-                for row in broker.processes("handler"):
-                    os.kill(row["pid"], signal.SIGKILL)
-            heard.append(committed(client, topic, commit_frame(topic, 6)))
-        refused = {(error, error, -1) for error in (NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS)}
-        assert set(heard) <= {(0, 0, 5), *refused}
-        assert (NOT_COORDINATOR, NOT_COORDINATOR, -1) in heard
-        disk.mend()
-        wait_until(lambda: committed(client, topic) == (0, 0, 5), "what was committed")
 
 
 def test_acknowledgements_on_a_full_disk_are_rejected_and_earlier_ones_stay(

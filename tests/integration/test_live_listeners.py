@@ -125,18 +125,6 @@ def test_a30_what_was_set_outlives_the_whole_broker(broker: BrokerProcess, topic
         works(port, f"{topic}-{port}")
 
 
-def test_a30_clients_are_given_another_address(broker: BrokerProcess) -> None:
-    """As soon as it is set, on connections that are open already."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    assert [each.host for each in admin.list_topics(timeout=deadline_s()).brokers.values()] == ["127.0.0.1"]
-    done = broker.command("config", "set", "advertised.listeners=PLAINTEXT://localhost:0")
-    assert done.returncode == 0, done.stderr
-    wait_until(lambda: broker.status()["bootstrap"] == f"localhost:{broker.port}", "the address is told")
-    told = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=deadline_s())
-    assert [(each.host, each.port) for each in told.brokers.values()] == [("localhost", broker.port)]
-    assert broker.command("config", "delete", "advertised.listeners").returncode == 0
-
-
 def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path, topic: str) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:0\n")

@@ -21,7 +21,6 @@ BROKER_SETTINGS = {
     "log.cleaner.backoff.ms": 50,
     "process.restart.limit": 1000,
 }
-HOUR_MS = 3_600_000
 
 
 class Topic:
@@ -80,18 +79,6 @@ class Topic:
 
 def now_ms() -> int:
     return time.time_ns() // 10**6
-
-
-def test_retention_ms_deletes_all_segments_that_are_old(broker: BrokerProcess, topic: str) -> None:
-    """The last segment is deleted with the others; later records continue from the same offset."""
-    made = Topic(broker, topic, {"internal.segment.bytes": 500, "file.delete.delay.ms": 1})
-    made.produce(10, timestamp_ms=now_ms() - 2 * HOUR_MS)
-    assert made.start_offset() == 0
-    made.set(retention_ms=HOUR_MS)
-    wait_until(lambda: made.watermarks() == (10, 10), "everything has expired")
-    made.produce(3)
-    assert made.records() == [(10, b"k"), (11, b"k"), (12, b"k")]
-    wait_until(lambda: made.segments(".deleted") == 0, "the files are deleted")
 
 
 def test_cleanup_policy(broker: BrokerProcess, topic: str) -> None:
