@@ -90,7 +90,7 @@ def test_api_versions_lists_the_served_and_the_rejected_produce_versions(stepped
     error, count = reader.take("hi")
     listed = {key: (low, high) for key, low, high in (reader.take("hhh") for _ in range(count))}
     assert error == 0
-    # As in a Kafka without a receiver of clients' metrics.
+    # T01: as in a Kafka without a receiver of clients' metrics.
     assert set(table.APIS) - set(listed) == {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
     assert listed[PRODUCE][0] == 0
     assert table.APIS[PRODUCE].min_version == 3
