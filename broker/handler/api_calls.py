@@ -30,7 +30,15 @@ from rotunda.broker.apis.table import APIS
 from rotunda.broker.errors import InvalidReceive, TooManyElements
 from rotunda.broker.handler.denials import Denials
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, about_of, first_error, subject_of, throttle_of
+from rotunda.broker.ipc.request_facts import (
+    NO_RECORDS,
+    NO_SUBJECT,
+    about_of,
+    first_error,
+    subject_of,
+    tail,
+    throttle_of,
+)
 from rotunda.broker.ipc.response_spool import ResponseSpool
 from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
 from rotunda.broker.partitions.request_cache import MOST_REQUEST_BYTES, CachedFields, RequestCache, RequestCaches
@@ -51,7 +59,6 @@ from rotunda.broker.server_log.slow_turns import SlowTurns
 
 if TYPE_CHECKING:
     from rotunda.broker.apis.table import Api
-    from rotunda.broker.server_log.slow_turns import Doing
     from rotunda.shm.tables.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
@@ -77,17 +84,17 @@ BAD_REQUEST = "closing the connection of an invalid request (api key %d, version
 class CachedResponse(CachedFields):
     """A request whose response depends on it, its listener and the metadata alone, and that response.
 
-    ``versions``: of the metadata and the listeners' addresses when the request was read.
+    ``versions``: of the metadata and the listeners' addresses when the request was read. ``tail``: as in
+    `request_facts`, empty for a response with an error.
     """
 
-    __slots__ = ("doing", "facts", "payload", "versions")
+    __slots__ = ("facts", "payload", "tail", "versions")
 
     def __init__(self, request: Request, versions: tuple[int, int]) -> None:
         super().__init__(request)
         self.versions = versions
-        self.payload = b""
+        self.payload = self.tail = b""
         self.facts = ResponseFacts()
-        self.doing: Doing = "", ""
 
     @property
     def size_bytes(self) -> int:
@@ -155,7 +162,11 @@ class ApiCalls:
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self._cache: RequestCache[CachedResponse] = caches.open(is_whole=True)
+        self._caches: dict[int, RequestCache[CachedResponse]] = {
+            key: caches.open(is_whole=True) for key, api in APIS.items() if api.is_cacheable is not None
+        }
+        #: By API key, returns False if `handle` must handle a request.
+        self.ways = dict.fromkeys(self._caches, self.try_cached)
         #: Holds the request being handled, also when its response is sent after its turn.
         self._current = current
         if (authorizer := broker.metadata.authorizer) is not None:
@@ -170,8 +181,6 @@ class ApiCalls:
         in_line = self._slices.has(request.connection_id)
         to_cache = None
         if api.is_cacheable is not None and not in_line and request.end - request.start <= MOST_REQUEST_BYTES:
-            if self._respond_again(request):
-                return
             to_cache = CachedResponse(request, self._versions)
         header = parse_header(request.view, request.start, request.end)
         is_long = request.end - header.body_offset > MOST_BYTES_AT_ONCE
@@ -214,14 +223,14 @@ class ApiCalls:
         """The versions that cached responses depend on: of the metadata, and of the listeners' addresses."""
         return self._broker.metadata.version, self._broker.listeners.version
 
-    def _respond_again(self, request: Request) -> bool:
-        """Send the cached response for a request of the same bytes; False if there is none."""
-        found = self._cache.find(request)
-        if found is None or found[0].versions != self._versions:
+    def try_cached(self, request: Request) -> bool:
+        """Send the cached response for a request of the same bytes; False if there is none. HOT."""
+        found = self._caches[request.api_key].find(request)
+        if found is None or found[0].versions != self._versions or self._slices.has(request.connection_id):
             return False
         cached, now_ns = found[0], self._now_ns()
-        self._turns.spent(now_ns, cached.doing)
-        self._responses.send(request, now_ns, now_ns, cached.payload_for(request.correlation_id), cached.facts)
+        if not cached.tail or not self._responses.try_repeat(request, now_ns, cached.payload, cached.tail):
+            self._responses.send(request, now_ns, now_ns, cached.payload_for(request.correlation_id), cached.facts)
         return True
 
     def _settle(self, request: Request, response: Any) -> None:
@@ -265,8 +274,10 @@ class ApiCalls:
         # A change during the computation may have changed the response. Each denial must be recorded.
         is_valid = cached.versions == self._versions and facts.error_code not in _DENIED
         if is_valid and len(payload) <= MOST_RESPONSE_BYTES:
-            cached.payload, cached.facts, cached.doing = payload, facts, request.doing
-            self._cache.keep(request.connection_id, cached)
+            cached.payload, cached.facts = payload, facts
+            if not facts.error_code:
+                cached.tail = tail(request.api_key, request.api_version, self._broker.partitions.index, facts.about)
+            self._caches[request.api_key].keep(request.connection_id, cached)
 
     def _watch(self, request: Request, deferred: Deferred) -> None:
         deadline_ns = request.received_ns + deferred.timeout_ms * 1_000_000

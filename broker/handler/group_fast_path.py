@@ -67,13 +67,11 @@ _MOST_PARTITIONS: Final = 256
 _MOST_FACTS: Final = 8192
 
 _unpack_int16 = Struct(">h").unpack_from
-_pack_int32_into = Struct(">i").pack_into
 
-#: Responses to heartbeats without an error, by version, and the offset of their correlation id.
+#: Responses to heartbeats without an error, by version.
 _HEARTBEAT_RESPONSES: Final = tuple(
     [codec.encode_response(_HEARTBEAT, version, 0, {}) for version in range(_NEWEST_HEARTBEAT + 1)]
 )
-_CORRELATION_ID: Final = 4
 
 #: Handles a request; False if it must use the general path.
 Short = Callable[[Request], bool]
@@ -208,11 +206,7 @@ class GroupFastPath:
             if found is None:
                 # Cache members only: a non-member could fill the cache with arbitrary ids.
                 self._heartbeats.keep(request.connection_id, cached)
-            payload = _HEARTBEAT_RESPONSES[version]
-            at = responses.try_begin(request, now_ns, len(payload), NO_RECORDS, self._heartbeat_tails[version])
-            if at >= 0:
-                responses.view[at : at + len(payload)] = payload
-                _pack_int32_into(responses.view, at + _CORRELATION_ID, request.correlation_id)
+            if responses.try_repeat(request, now_ns, _HEARTBEAT_RESPONSES[version], self._heartbeat_tails[version]):
                 return True
         payload = codec.encode_response(_HEARTBEAT, version, request.correlation_id, {"error_code": error})
         responses.send(request, now_ns, now_ns, payload, ResponseFacts(error))

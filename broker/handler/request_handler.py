@@ -30,7 +30,7 @@ from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.partitions.fetch.fetches import Fetches
 from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
 from rotunda.broker.partitions.produce.produces import Produces
-from rotunda.broker.partitions.produce.ring_produces import RingProduces
+from rotunda.broker.partitions.produce.ring_produces import API_KEY_AT, RingProduces
 from rotunda.broker.partitions.request_cache import MOST_CACHE_BYTES, RequestCaches
 from rotunda.broker.partitions.row_flags import RowFlags
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -131,7 +131,8 @@ class RequestHandler:
         groups = GroupFastPath(self.broker, responses, self.slices, commit_responses, caches)
         offsets = ListOffsetsFastPath(partitions, responses, self.slices.has, caches)
         produce, fetch, cache = self._produce.try_fast, self.fetch.try_fast, self._produce.cache
-        paths = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.try_fast, **groups.ways}
+        own = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.try_fast}
+        paths = {**own, **groups.ways, **self._calls.ways}
         #: By API: each returns False if the request must use the general path.
         self._fast_paths = paths if ways.have_fast_paths else {}
         self._ring_produces = RingProduces(cache, self._appends, responses, self._reader, poison.current, clock)
@@ -321,8 +322,9 @@ class RequestHandler:
         dequeued_ns = now_ns()
         self._quotas.begin(self._responses.view, frames[0][0], dequeued_ns)
         is_direct, stage, number, count = self._is_direct, self._ring_produces.stage, 0, len(frames)
+        view = self._responses.view
         while number < count:
-            if is_direct:
+            if is_direct and not view[frames[number][0] + API_KEY_AT]:
                 number = stage(ring, frames, number, dequeued_ns)
                 if number == count:
                     handled_ns = now_ns()

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
 from rotunda.broker.ipc.request import Request
@@ -36,6 +37,10 @@ from rotunda.shm.tables.current_request import Identity
 
 _ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
 _pack_to_kind, _pack_range = RESPONSE_TO_KIND.pack_into, RANGE.pack
+
+#: Offset of the correlation id in a response, after its size.
+_CORRELATION_ID_AT = 4
+_pack_correlation_id = Struct(">i").pack_into
 
 #: A response with file ranges whose own fields need more than this may not fit a ring: all of it is sent as a file.
 MOST_ENVELOPE_BYTES = 64 * 1024
@@ -156,6 +161,16 @@ class ResponseWriter:
         self.send_ranges(
             request, (local_ns, complete_ns), b"", [FileRange(0, bytes(path), ONE_RESPONSE, 0, spool.size)], facts
         )
+
+    def try_repeat(self, request: Request, now_ns: int, payload: bytes, tail: bytes) -> bool:
+        """Send a response without error again, under the correlation id of this request; False without room. HOT."""
+        size = len(payload)
+        at = self.try_begin(request, now_ns, size, NO_RECORDS, tail)
+        if at < 0:
+            return False
+        self.view[at : at + size] = payload
+        _pack_correlation_id(self.view, at + _CORRELATION_ID_AT, request.correlation_id)
+        return True
 
     def try_begin(self, request: Request, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Charge a request, and begin its response as `try_put` does; also -1 if it needs a throttle time. HOT."""

@@ -60,7 +60,7 @@ class CachedRequest(ABC):
 class CachedFields(CachedRequest):
     """A cached request of which only numbers vary, or nothing."""
 
-    __slots__ = ("_literals", "_size", "_unpack")
+    __slots__ = ("_is_whole", "_literals", "_size", "_unpack")
 
     def __init__(self, request: Request, places: Iterable[tuple[int, str]] = ()) -> None:
         """``places``: offset in the request's memory and `struct` format of each varying field, in order."""
@@ -72,6 +72,7 @@ class CachedFields(CachedRequest):
         layout = intern_pool.layout(f">{''.join(formats)}{request.end - at}s")
         self._unpack, self._size = layout.unpack_from, layout.size
         self._literals = layout.unpack_from(request.view, start)[::2]
+        self._is_whole = len(self._literals) == 1
         super().__init__(request, self._literals[0])
 
     @property
@@ -85,6 +86,8 @@ class CachedFields(CachedRequest):
         if end - at != self._size:
             return None
         values = self._unpack(view, at)
+        if self._is_whole:
+            return () if values == self._literals else None
         return values[1::2] if values[::2] == self._literals else None
 
 

@@ -149,12 +149,15 @@ class ListOffsetsFastPath:
         known = self._read(request) if found is None else found[0]
         if known is None or self._is_in_slices(connection):
             return False
-        offsets = [self._offset_of(asked, is_committed=known.is_committed) for asked in known.asked]
-        if None in offsets:
-            return False
+        offsets: list[tuple[int, int]] = []
+        for asked in known.asked:
+            offset = self._offset_of(asked, is_committed=known.is_committed)
+            if offset is None:
+                return False
+            offsets.append(offset)
         if found is None:
             self._cache.keep(connection, known)
-        self._send(request, known, [each for each in offsets if each is not None])
+        self._send(request, known, offsets)
         return True
 
     def _send(self, request: Request, known: CachedListOffsets, offsets: list[tuple[int, int]]) -> None:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The first byte of a request's API key in its envelope.
-_API_KEY_AT = REQUEST_ENVELOPE.offset("api_key")
+#: The first byte of a request's API key in its envelope: 0 in a Produce, and for any other key below 256 not.
+API_KEY_AT = REQUEST_ENVELOPE.offset("api_key")
 
 
 class RingProduces:
@@ -67,8 +67,7 @@ class RingProduces:
 
         Only if `is_compiled`. A run ends early after many bytes, so that a turn stays short.
         """
-        if self._responses.view[frames[first][0] + _API_KEY_AT] or not self._cache.is_current:
-            # Not a Produce, for any key below 256.
+        if not self._cache.is_current:
             return first
         recent = self._cache.last.recent
         number: int = self._native.stage(recent, ring, ring.processor, frames, first, dequeued_ns, self._wall_ms())
