@@ -84,15 +84,15 @@ BAD_REQUEST = "closing the connection of an invalid request (api key %d, version
 class CachedResponse(CachedFields):
     """A request whose response depends on it, its listener and the metadata alone, and that response.
 
-    ``versions``: of the metadata and the listeners' addresses when the request was read. ``tail``: as in
+    The versions are those of the metadata and the listeners' addresses when the request was read. ``tail``: as in
     `request_facts`, empty for a response with an error.
     """
 
-    __slots__ = ("facts", "payload", "tail", "versions")
+    __slots__ = ("facts", "listeners_version", "metadata_version", "payload", "tail")
 
-    def __init__(self, request: Request, versions: tuple[int, int]) -> None:
+    def __init__(self, request: Request, broker: BrokerContext) -> None:
         super().__init__(request)
-        self.versions = versions
+        self.metadata_version, self.listeners_version = broker.metadata.version, broker.listeners.version
         self.payload = self.tail = b""
         self.facts = ResponseFacts()
 
@@ -156,7 +156,7 @@ class ApiCalls:
         caches: RequestCaches,
     ) -> None:
         now_ns = broker.clock.monotonic_ns
-        self._broker = broker
+        self._broker, self._listeners = broker, broker.listeners
         self._responses, self._purgatory, self._slices = responses, purgatory, slices
         self.late = LateResponses(self._slices, now_ns)
         self._turns = turns
@@ -181,7 +181,7 @@ class ApiCalls:
         in_line = self._slices.has(request.connection_id)
         to_cache = None
         if api.is_cacheable is not None and not in_line and request.end - request.start <= MOST_REQUEST_BYTES:
-            to_cache = CachedResponse(request, self._versions)
+            to_cache = CachedResponse(request, self._broker)
         header = parse_header(request.view, request.start, request.end)
         is_long = request.end - header.body_offset > MOST_BYTES_AT_ONCE
         request.client_id, request.doing = header.client_id, (api.key.name, header.client_id)
@@ -218,17 +218,13 @@ class ApiCalls:
             logger.error(message, key, version, exc_info=error)
         self._responses.close_connection(request, self._now_ns())
 
-    @property
-    def _versions(self) -> tuple[int, int]:
-        """The versions that cached responses depend on: of the metadata, and of the listeners' addresses."""
-        return self._broker.metadata.version, self._broker.listeners.version
-
     def try_cached(self, request: Request) -> bool:
         """Send the cached response for a request of the same bytes; False if there is none. HOT."""
-        found = self._caches[request.api_key].find(request)
-        if found is None or found[0].versions != self._versions or self._slices.has(request.connection_id):
+        found, connection = self._caches[request.api_key].find(request), request.connection_id
+        cached = None if found is None else found[0]
+        if cached is None or cached.listeners_version != self._listeners.version or self._slices.has(connection):
             return False
-        cached, now_ns = found[0], self._now_ns()
+        now_ns = self._now_ns()
         if not cached.tail or not self._responses.try_repeat(request, now_ns, cached.payload, cached.tail):
             self._responses.send(request, now_ns, now_ns, cached.payload_for(request.correlation_id), cached.facts)
         return True
@@ -272,7 +268,7 @@ class ApiCalls:
         if lasts is None or not isinstance(cached, CachedResponse) or payload is None or not lasts(response):
             return
         # A change during the computation may have changed the response. Each denial must be recorded.
-        is_valid = cached.versions == self._versions and facts.error_code not in _DENIED
+        is_valid = cached.metadata_version == self._broker.metadata.version and facts.error_code not in _DENIED
         if is_valid and len(payload) <= MOST_RESPONSE_BYTES:
             cached.payload, cached.facts = payload, facts
             if not facts.error_code:

@@ -127,14 +127,13 @@ class RequestHandler:
         self._produce = Produces(partitions, self._appends, produce_ways, self._peers, poison, verify, caches)
         self.fetch = Fetches(context, partitions, responses, self._purgatory, self.slices, poison.current, caches)
         self._share = ShareFetches(self._coordinators, partitions, responses, self._purgatory, poison.current)
-        self._quotas.forgotten = self._produce.cache.clear
+        cache = self._produce.cache
+        self._quotas.forgotten = cache.clear
         groups = GroupFastPath(self.broker, responses, self.slices, commit_responses, caches)
         offsets = ListOffsetsFastPath(partitions, responses, self.slices.has, caches)
-        produce, fetch, cache = self._produce.try_fast, self.fetch.try_fast, self._produce.cache
-        own = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.try_fast}
-        paths = {**own, **groups.ways, **self._calls.ways}
+        own = {_PRODUCE: self._produce.try_fast, _FETCH: self.fetch.try_fast, _LIST_OFFSETS: offsets.try_fast}
         #: By API: each returns False if the request must use the general path.
-        self._fast_paths = paths if ways.have_fast_paths else {}
+        self._fast_paths = {**own, **groups.ways, **self._calls.ways} if ways.have_fast_paths else {}
         self._ring_produces = RingProduces(cache, self._appends, responses, self._reader, poison.current, clock)
         self._wrappers: list[Wrapper] = []
         self._chain()
@@ -320,9 +319,10 @@ class RequestHandler:
         """Handle requests of a ring, at least one, until a time; return the remaining frames for the next turn."""
         current, read, handle, now_ns = self._poison.current.words, self._reader.read, self._handle, self.now_ns
         dequeued_ns = now_ns()
-        self._quotas.begin(self._responses.view, frames[0][0], dequeued_ns)
+        view, is_charged = self._responses.view, self._quotas.is_in_force
+        if is_charged:
+            self._quotas.begin(view, frames[0][0], dequeued_ns)
         is_direct, stage, number, count = self._is_direct, self._ring_produces.stage, 0, len(frames)
-        view = self._responses.view
         while number < count:
             if is_direct and not view[frames[number][0] + API_KEY_AT]:
                 number = stage(ring, frames, number, dequeued_ns)
@@ -341,7 +341,8 @@ class RequestHandler:
             if handled_ns >= end_ns:
                 break
         current[REQUEST_AT] = 0
-        self._quotas.end(handled_ns)
+        if is_charged:
+            self._quotas.end(handled_ns)
         self._handled_ns, self.requests = handled_ns, self.requests + number
         return frames[number:]
 

@@ -110,10 +110,9 @@ class QuotaManager:
         self._exempt_listeners = frozenset(name.upper() for name in exempt)
 
     def begin(self, view: memoryview, at: int, now_ns: int) -> None:
-        """Begin to charge for the requests just read; the oldest is at ``at``. HOT."""
+        """Begin to charge for the requests just read, if `is_in_force`; the oldest is at ``at``. HOT."""
         self.book.mark_ns = now_ns
-        if self.is_in_force:
-            self.overload.waited(now_ns - _unpack_int64(view, at + _RECEIVED_AT)[0], now_ns)
+        self.overload.waited(now_ns - _unpack_int64(view, at + _RECEIVED_AT)[0], now_ns)
 
     def follow_metadata(self, metadata: MetadataCache) -> bool:
         """Apply the quotas in the metadata; False if nothing has changed. HOT."""
@@ -148,10 +147,9 @@ class QuotaManager:
 
     def end(self, now_ns: int) -> None:
         """End the batch of `begin`: its uncharged time is shared by the requests that are committed together."""
-        if self.is_in_force:
-            book = self.book
-            book.spent_ns += now_ns - book.mark_ns
-            book.mark_ns = now_ns
+        book = self.book
+        book.spent_ns += now_ns - book.mark_ns
+        book.mark_ns = now_ns
 
     def charge_time(self, user: str, header: bytes, spent_ns: int, now_ns: int) -> None:
         """Charge time to a client without throttling; ``header``: its id as in a request. HOT."""

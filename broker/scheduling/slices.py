@@ -166,19 +166,17 @@ class Slices:
 
     def run_once(self) -> bool:
         """Run the ready tasks for their share of a turn; False if there were none."""
-        end_ns = 0
-        while not self.is_idle:
-            now_ns = self._now_ns()
-            end_ns = end_ns or now_ns + BUDGET_NS
-            if now_ns >= end_ns:
-                break
+        if self.is_idle:
+            return False
+        end_ns = self._now_ns() + BUDGET_NS
+        while not self.is_idle and self._now_ns() < end_ns:
             work = self._next()
             if work.is_wanted is None or work.is_wanted():
                 self._slice(work, end_ns)
             else:
                 self._drop(work)
         self._current.leave()
-        return end_ns != 0
+        return True
 
     def _next(self) -> SlicedWork:
         """Return the next ready task; the groups alternate."""

@@ -105,6 +105,7 @@ class Produces:
         self._pending: dict[int, Produce] = {}
         self._tokens = peers.new_tokens()
         self._transactional = TransactionalParts(self._metadata, verify_membership, self._try_part, self._reject_part)
+        self.verify = self._transactional.verify
 
     def log_start_offset(self, row: int) -> int:
         """Return the log start offset of a partition, as published by its owner."""
@@ -266,10 +267,6 @@ class Produces:
         row = -1 if first is None else self._partitions.row_of(first.topic_name, first.topic_id, first.partition)
         about = subject(row, len(body.parts), acks=body.acks)
         produce.begin(body.acks, len(body.parts), ResponseFacts(records=count.records, about=about))
-
-    def verify(self) -> bool:
-        """Send the unverified parts of this loop pass to their coordinators; False if there are none."""
-        return self._transactional.verify()
 
     def _errors(self, request: Request, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
         """Return the records of a part that caused its rejection with one of `ERRORS_WITH_RECORD_DETAILS`."""
