@@ -18,11 +18,11 @@ import pytest
 from confluent_kafka import Producer
 
 from ops.compatibility import preparation
-from tests.integration.test_client_quotas import set_quota
-from tests.integration.test_limits import metrics
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
+from tests.support.exposition import metrics
+from tests.support.quota_client import set_quota
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 

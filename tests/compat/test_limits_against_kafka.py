@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.compat.test_clients_under_limits import CLIENT, JAVA, LIMIT_S, TOPIC
-from tests.integration.test_client_quotas import set_quota
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
+from tests.support.quota_client import set_quota
 from tests.support.shared_kafka import shared_kafka
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import create_topic

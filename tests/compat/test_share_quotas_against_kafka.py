@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from rotunda.broker.protocol.api_keys import ApiKey
-from tests.integration.test_client_quotas import set_quota
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
+from tests.support.quota_client import set_quota
 from tests.support.record_batches import record_batch
 from tests.support.share_consumer import ShareConsumer
 from tests.support.shared_kafka import SharedKafka

@@ -11,7 +11,6 @@ from rotunda.broker.metadata.configs.describe_configs import describe_broker
 MODULES = "org.apache.kafka.common.security"
 ALICE = f'{MODULES}.plain.PlainLoginModule required user_alice="sesame";'
 SCRAM = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "SCRAM-SHA-256"}
-UNSECURED = f"{MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 
 
 def loaded(**more: str) -> BrokerConfig:

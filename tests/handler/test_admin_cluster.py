@@ -26,7 +26,6 @@ METADATA_VERSIONS = range(14)
 TOPIC_OPERATIONS = 3576
 CLUSTER_OPERATIONS = 8096
 NOT_ASKED_FOR = -2147483648
-NO_ID = bytes(16)
 
 
 def named(*names: str) -> list[dict[str, str]]:

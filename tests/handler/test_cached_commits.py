@@ -18,7 +18,6 @@ from rotunda.broker.handler.request_handler import EVERY_WAY
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.metadata.metadata_cache import TopicInfo
 from rotunda.broker.protocol import codec
-from tests.handler.test_special_ways import NO_WAYS
 from tests.support.groups.requests import (
     DESCRIBE_GROUPS,
     OFFSET_COMMIT,
@@ -30,7 +29,7 @@ from tests.support.groups.requests import (
     groups_of,
 )
 from tests.support.sampling import Sampling
-from tests.support.stepped_broker import Sent, SteppedBroker
+from tests.support.stepped_broker import NO_WAYS, Sent, SteppedBroker
 from tests.support.transactional import answer_of, send
 
 CONSUMER_GROUP_HEARTBEAT = 68

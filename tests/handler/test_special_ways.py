@@ -22,13 +22,12 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.groups.requests import Member, broker_with_groups, groups_of
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker
+from tests.support.stepped_broker import NO_WAYS, SteppedBroker
 
 TOPICS = dict.fromkeys(NAMES[:3], 4)
 #: Random requests of each version.
 FRAMES = 2
 NO_CACHES: Final = SpecialWays(cache_bytes=0)
-NO_WAYS: Final = SpecialWays(cache_bytes=0, have_fast_paths=False)
 
 
 class Asked(NamedTuple):

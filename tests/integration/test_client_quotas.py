@@ -6,7 +6,7 @@ Two processors and two handlers serve one client here, whose rate is one number.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -15,9 +15,8 @@ import pytest
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
-from tests.support.described_requests import ask
 from tests.support.exposition import Scraper
-from tests.support.quota_client import QuotaClient
+from tests.support.quota_client import QuotaClient, set_quota
 from tests.support.share_consumer import ShareConsumer, topic_id_of
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
@@ -36,16 +35,6 @@ def connect(broker: BrokerProcess) -> Iterator[Any]:
             return client
 
         yield open_one
-
-
-def set_quota(wire: WireClient, entity: Mapping[str, str | None], **values: float | None) -> None:
-    """Set quotas of an entity; with None remove them."""
-    entry = {
-        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
-        "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in values.items()],
-    }
-    [outcome] = ask(wire, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries
-    assert outcome.error_code == 0, outcome.error_message
 
 
 def throttled_produce(client: QuotaClient, topic: str, partition: int = 0, version: int = 7) -> int:

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.broker_settings import set_configs
+from tests.support.broker_settings import alter_broker
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient
@@ -18,11 +18,6 @@ BROKER_SETTINGS = {
     "listeners": "CLIENTS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT",
 }
-
-
-def alter(admin: AdminClient, name: str, value: str | None) -> None:
-    """Set, or with None delete, a setting of the broker."""
-    set_configs(admin, ResourceType.BROKER, "1", {name: value})
 
 
 def alter_all_brokers(wire: WireClient, name: str, value: str | None) -> None:
@@ -46,13 +41,13 @@ def test_a26_limits_of_an_address_change_while_the_broker_runs(
     mine = [held.enter_context(WireClient(broker.port, source_host=host)) for _ in range(3)]
     for client in mine:
         assert ask(client, 18, 0, {}).error_code == 0
-    alter(admin, "max.connections.per.ip.overrides", f"{host}:2, ::1:7")
+    alter_broker(admin, "max.connections.per.ip.overrides", f"{host}:2, ::1:7")
     wait_until(lambda: not is_served(broker.port, host, held), "the override to be in force")
     for client in mine:
         assert ask(client, 18, 0, {}).error_code == 0
     # Others are not concerned.
     assert is_served(broker.port, "127.0.0.8", held)
-    alter(admin, "max.connections.per.ip.overrides", None)
+    alter_broker(admin, "max.connections.per.ip.overrides", None)
     wait_until(lambda: is_served(broker.port, host, held), "the override to end")
     alter_all_brokers(wire, "max.connections.per.ip", "4")
     wait_until(lambda: not is_served(broker.port, host, held), "the limit to be in force")
@@ -65,7 +60,7 @@ def test_a26_a33_limits_and_counts_outlive_the_acceptor(
 ) -> None:
     """Its replacement reads the limits in force and the open connections before it accepts any."""
     host = "127.0.0.9"
-    alter(admin, "max.connections.per.ip.overrides", f"{host}:3")
+    alter_broker(admin, "max.connections.per.ip.overrides", f"{host}:3")
     with ExitStack() as for_a_while:
         wait_until(lambda: not is_served(broker.port, host, for_a_while), "the override to be in force")
     mine: list[WireClient] = []
@@ -85,7 +80,7 @@ def test_a26_a33_limits_and_counts_outlive_the_acceptor(
     mine[0].close()
     wait_until(open_another, "room for another")
     assert not open_another()
-    alter(admin, "max.connections.per.ip.overrides", None)
+    alter_broker(admin, "max.connections.per.ip.overrides", None)
 
 
 @pytest.mark.parametrize(
@@ -104,4 +99,4 @@ def test_a15_a26_a27_a_limit_that_makes_no_sense_is_rejected_with_the_reason(
     admin: AdminClient, name: str, value: str, complaint: str
 ) -> None:
     with pytest.raises(KafkaException, match=complaint):
-        alter(admin, name, value)
+        alter_broker(admin, name, value)

@@ -13,12 +13,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.integration.test_connection_limits import alter
-from tests.integration.test_limits import metrics
 from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import alter_broker
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
-from tests.support.exposition import Exposition
+from tests.support.exposition import Exposition, metrics
 from tests.support.wire_client import WireClient
 
 with warnings.catch_warnings():
@@ -110,7 +109,7 @@ def test_a10_a27_beyond_its_rate_a_listener_waits_and_the_other_does_not(
     broker: BrokerProcess, admin: AdminClient, protected_port: int, held: ExitStack
 ) -> None:
     """Every client is served in the end; a waiting one is connected, and receives nothing until then."""
-    alter(admin, "listener.name.clients.max.connection.creation.rate", "1")
+    alter_broker(admin, "listener.name.clients.max.connection.creation.rate", "1")
     try:
         throttled = metrics(broker, "rotunda_acceptor_accept_throttled_total")
 
@@ -127,7 +126,7 @@ def test_a10_a27_beyond_its_rate_a_listener_waits_and_the_other_does_not(
         assert metrics(broker, "rotunda_acceptor_accept_throttle_seconds_total") > 0
         assert metrics(broker, "rotunda_acceptor_blocked_seconds_total") > 0
     finally:
-        alter(admin, "listener.name.clients.max.connection.creation.rate", None)
+        alter_broker(admin, "listener.name.clients.max.connection.creation.rate", None)
 
 
 def test_a16_a17_a18_a_lower_limit_closes_the_most_silent_clients_and_no_more(
@@ -141,7 +140,7 @@ def test_a16_a17_a18_a_lower_limit_closes_the_most_silent_clients_and_no_more(
         assert ask(client, API_VERSIONS, 0, {}).error_code == 0
     most = 9
     closed = metrics(broker, "rotunda_processor_connections_closed_total")
-    alter(admin, "max.connections", str(most))
+    alter_broker(admin, "max.connections", str(most))
     try:
 
         def open_now() -> float:
@@ -156,7 +155,7 @@ def test_a16_a17_a18_a_lower_limit_closes_the_most_silent_clients_and_no_more(
         for client in (*administrators, held.enter_context(WireClient(protected_port))):
             assert ask(client, API_VERSIONS, 0, {}).error_code == 0
     finally:
-        alter(admin, "max.connections", None)
+        alter_broker(admin, "max.connections", None)
 
 
 def test_the_command_has_each_listener_by_its_name(broker: BrokerProcess) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_limits import MB, memory_bytes
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import Scraper
@@ -18,6 +17,7 @@ from tests.support.wire_messages import FETCH, create_topic, fetch, produce
 
 CONNECTIONS, PIPELINED = 200, 64
 FIVE_MINUTES_MS = 300_000
+MB = 1024 * 1024
 TOTAL_MOST_BYTES = 16 * MB
 FETCH_VERSION = 12
 
@@ -92,7 +92,7 @@ def test_waiting_requests_need_a_bounded_amount_of_memory(own_broker: BrokerProc
         create_topic(bystander, "busy", 1)
         fetch(bystander, "idle", 0, 0)
         wait_until(own_broker.has_loaded_everything, "what is loaded in the background")
-        before = {role: memory_bytes(own_broker, role) for role in ("processor", "handler")}
+        before = {role: own_broker.resident_bytes(role) for role in ("processor", "handler")}
         with ExitStack() as held:
             clients = pipeline_everywhere(own_broker, held, padded_fetch("idle", padding_bytes))
             wait_until(lambda: sample(own_broker, "requests_kept_bytes") > TOTAL_MOST_BYTES // 2, "the metric")
@@ -100,7 +100,7 @@ def test_waiting_requests_need_a_bounded_amount_of_memory(own_broker: BrokerProc
             produced = produce(bystander, "busy", 0, record_batch([b"x"]))
             assert produced.error_code == 0
             assert fetch(bystander, "busy", 0, produced.base_offset).records
-            grown = {role: memory_bytes(own_broker, role) - before[role] for role in before}
+            grown = {role: own_broker.resident_bytes(role) - before[role] for role in before}
             assert max(grown.values()) < TOTAL_MOST_BYTES + 48 * MB, grown
             for client in clients:
                 client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

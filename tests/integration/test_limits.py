@@ -1,12 +1,10 @@
 """Limits of a real broker: excess is rejected or recycled, counted, and ends again."""
 
-import psutil
-
 from tests.support.broker_process import BrokerProcess
 from tests.support.coordinator_requests import INIT
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, send_request
-from tests.support.exposition import Scraper
+from tests.support.exposition import Scraper, metrics
 from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient
 
@@ -23,16 +21,6 @@ GROUP_MAX_SIZE_REACHED, POLICY_VIOLATION = 81, 44
 MB = 1024 * 1024
 
 
-def metrics(broker: BrokerProcess, name: str) -> float:
-    """Return the present sum of a metric's samples; the page's response may be a second old."""
-    return Scraper(broker).scrape().total(name.removeprefix("rotunda_"))
-
-
-def memory_bytes(broker: BrokerProcess, role: str) -> int:
-    """Return the resident memory of a process."""
-    return psutil.Process(broker.processes(role)[0]["pid"]).memory_info().rss
-
-
 def join(client: WireClient, group_id: str, session_ms: int) -> int:
     """Join a group of its own with large metadata; return the error."""
     said = bytes(SUBSCRIPTION_BYTES)
@@ -42,12 +30,12 @@ def join(client: WireClient, group_id: str, session_ms: int) -> int:
 def test_groups_need_a_bounded_amount_of_memory_and_release_it(broker: BrokerProcess, wire: WireClient) -> None:
     await_coordinators(wire)
     position = broker.log_bytes()
-    before = memory_bytes(broker, "handler")
+    before = broker.resident_bytes("handler")
     codes = [join(wire, f"hoard-{number}", 6000) for number in range(40)]
     assert set(codes) == {0, GROUP_MAX_SIZE_REACHED}
     # Later ones may have the room of members whose session is over.
     assert 4 <= codes.index(GROUP_MAX_SIZE_REACHED) <= 9
-    assert memory_bytes(broker, "handler") - before < 60 * MB
+    assert broker.resident_bytes("handler") - before < 60 * MB
     lines = [line for line in broker.log_since(position) if "group.state.max.bytes" in line]
     assert 1 <= len(lines) <= 3
     wait_until(lambda: metrics(broker, "rotunda_handler_group_state_refusals_total") >= codes.count(81), "the metric")
@@ -81,7 +69,7 @@ def test_names_of_clients_leave_no_memory_allocated(broker: BrokerProcess) -> No
 
     def settled() -> tuple[int, int]:
         wait_until(lambda: metrics(broker, "rotunda_processor_connections") <= 2, "the end of the connections")
-        return memory_bytes(broker, "processor"), memory_bytes(broker, "recorder")
+        return broker.resident_bytes("processor"), broker.resident_bytes("recorder")
 
     wait_until(lambda: metrics(broker, "rotunda_build_info") == 1, "the page")
     connect_many(0, 2000)

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, get_field_tag, is_optional
 
 few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -82,13 +82,6 @@ def kio_bytes(entity: Any) -> bytes:
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
-
-
-def kio_read(message_class: type[Any], body: bytes) -> Any:
-    """Return the kio object of a body, which must be exactly that long."""
-    entity, size = entity_reader(message_class)(body, 0)
-    assert size == len(body)
-    return entity
 
 
 def id_bytes(value: uuid.UUID | None) -> bytes:

@@ -165,6 +165,10 @@ class BrokerProcess:
                 total_kb += int(line.split()[1]) if line.startswith(counted) else 0
         return total_kb * 1024
 
+    def resident_bytes(self, role: str) -> int:
+        """Return the resident memory of the first process of a role."""
+        return psutil.Process(self.processes(role)[0]["pid"]).memory_info().rss
+
     def log_text(self) -> str:
         """Return the broker's output, and the end of its log."""
         texts = [path.read_bytes() for path in (self._ready, self._log) if path.exists()]

@@ -30,6 +30,11 @@ def set_on_broker(bootstrap: str, name: str, value: str, broker_id: str = "1") -
     set_configs(admin, ResourceType.BROKER, broker_id, {name: value})
 
 
+def alter_broker(admin: AdminClient, name: str, value: str | None) -> None:
+    """Set, or with None delete, a setting of the broker."""
+    set_configs(admin, ResourceType.BROKER, "1", {name: value})
+
+
 def set_over_wire(port: int, name: str, value: str) -> None:
     """Set a config for one broker with a single request, which needs only a processor and the controller."""
     with WireClient(port) as wire:

@@ -70,6 +70,11 @@ class Scraper:
         return Exposition(render(self._reader.read(), per_partition=per_partition))
 
 
+def metrics(broker: BrokerProcess, name: str) -> float:
+    """Return the present sum of a metric's samples; the page's response may be a second old."""
+    return Scraper(broker).scrape().total(name.removeprefix("rotunda_"))
+
+
 def selectors(query: str) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     """Yield (metric, its matchers as (label, operator, value)) of a PromQL query."""
     for found in _SELECTOR.finditer(query):

@@ -10,6 +10,7 @@ from typing import Any
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
+from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, sized
 from tests.support.wire_messages import produce_body
@@ -54,3 +55,13 @@ class QuotaClient:
         begun_ns = time.monotonic_ns()
         self.ask(ApiKey.API_VERSIONS, 0, {})
         return (time.monotonic_ns() - begun_ns) // 1_000_000
+
+
+def set_quota(wire: WireClient, entity: Mapping[str, str | None], **values: float | None) -> None:
+    """Set quotas of an entity; with None remove them."""
+    entry = {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+        "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in values.items()],
+    }
+    [outcome] = ask(wire, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries
+    assert outcome.error_code == 0, outcome.error_message

@@ -58,6 +58,9 @@ from tests.support.wire_messages import PRODUCE, ReadRecord, produce_body, read_
 #: Processors allocate this much of the arena here.
 ARENA_BYTES = 4 << 20
 
+#: Handle all requests by the general path.
+NO_WAYS = SpecialWays(cache_bytes=0, have_fast_paths=False)
+
 #: Where a process may die. Not in `shm.words`: its private lock would outlive the "process" here.
 OURS = tuple(f"{os.sep}{name}{os.sep}" for name in ("broker", "shm"))
 SERVING = tuple(

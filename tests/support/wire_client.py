@@ -3,7 +3,6 @@
 It does not validate requests, so that it can send invalid ones; `wire_messages` builds valid ones.
 """
 
-import select
 import socket
 import struct
 from types import TracebackType
@@ -92,13 +91,6 @@ class WireClient:
         except TimeoutError:
             raise AssertionError("the connection is still open") from None
         assert data == b"", f"{len(data)} bytes instead of the end: {data[:64]!r}"
-
-    def expect_silence(self, seconds: float) -> None:
-        """Assert that neither bytes nor the end of the stream arrive within `seconds`."""
-        assert not self._buffer, bytes(self._buffer)
-        poll = select.poll()
-        poll.register(self.socket, select.POLLIN)
-        assert not poll.poll(seconds * 1000), f"not silent: {self.socket.recv(64)!r}"
 
     def _take(self, count: int) -> bytes:
         while len(self._buffer) < count:
