@@ -21,7 +21,7 @@ def test_few_never_wait_however_often_they_commit() -> None:
             commit(linger, MANY_CONNECTIONS - 1)
 
 
-def test_after_many_the_next_window_collects_until_few_come() -> None:
+def test_after_many_the_next_window_collects_until_there_are_few() -> None:
     linger = CommitBatcher(lambda: 5)
     linger.run_once(100 * MS)
     commit(linger, MANY_CONNECTIONS)

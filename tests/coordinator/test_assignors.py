@@ -109,7 +109,7 @@ def test_uniform_is_as_even_as_subscriptions_allow(seed: int) -> None:
         assert assign_uniform(again, counts) == course.assigned
 
 
-def test_a_new_member_takes_from_those_who_have_most() -> None:
+def test_a_new_member_gets_partitions_of_the_largest_assignments() -> None:
     had = {"a": {A: frozenset({0, 1, 2})}, "b": {A: frozenset({3, 4, 5})}}
     asking = [member(name, A)._replace(assignment=had.get(name, {})) for name in ("a", "b", "c")]
     found = assign_uniform(asking, {A: 6})

@@ -123,7 +123,7 @@ def test_a_new_member_that_waits_is_given_up_after_five_minutes(coordinator: Coo
     assert new[0].error_code == UNKNOWN_MEMBER_ID
 
 
-def test_who_does_not_join_again_in_time_is_left_out_and_another_leads(coordinator: Coordinator) -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed_and_another_leads(coordinator: Coordinator) -> None:
     leader, follower = stable_group(coordinator)
     responses = join(coordinator, follower, (("range", b"new"),))
     assert beat_for(coordinator, REBALANCE_MS - 1000, leader) == [REBALANCE_IN_PROGRESS]
@@ -204,7 +204,7 @@ def test_a_member_that_never_asks_for_its_assignment_is_removed(coordinator: Coo
     assert list(coordinator.group.members) == [leader]
 
 
-def test_who_is_not_in_the_leaders_assignment_gets_nothing(coordinator: Coordinator) -> None:
+def test_members_missing_in_the_leaders_assignment_get_an_empty_one(coordinator: Coordinator) -> None:
     leader, follower = stable_group(coordinator)
     join(coordinator, leader)
     join(coordinator, follower)
@@ -258,7 +258,7 @@ def test_heartbeats_set_no_timers(coordinator: Coordinator) -> None:
 # ---- leaving ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_member_leaves_an_empty_group_and_its_generation_behind(coordinator: Coordinator) -> None:
+def test_without_its_last_member_a_group_is_empty_and_has_its_generation(coordinator: Coordinator) -> None:
     """I13: one request removes both members and names the unknown one."""
     members = stable_group(coordinator)
     assert leave(coordinator, *[(member, None) for member in members], ("nobody", None)) == [0, 0, UNKNOWN_MEMBER_ID]
@@ -376,7 +376,7 @@ def test_a_rebalance_that_is_cut_off_begins_again(coordinator: Coordinator) -> N
 
 
 @pytest.mark.parametrize("how", ["leaves", "expires"])
-def test_who_has_gone_is_not_waited_for_by_another_coordinator(coordinator: Coordinator, how: str) -> None:
+def test_another_coordinator_does_not_wait_for_departed_members(coordinator: Coordinator, how: str) -> None:
     """The departure is committed before LeaveGroup returns, and the other members must join again."""
     leader, second, third = stable_group(coordinator, (RANGE, RANGE, RANGE))
     if how == "leaves":
@@ -415,7 +415,7 @@ def test_an_assignment_that_was_not_committed_is_not_known(coordinator: Coordina
     assert coordinator.group.members[leader].assignment == leader.encode()
 
 
-def test_a_partition_that_goes_tells_everybody_who_waits(coordinator: Coordinator) -> None:
+def test_waiting_members_get_an_error_when_the_partition_moves(coordinator: Coordinator) -> None:
     leader, _ = stable_group(coordinator)
     waiting = join(coordinator, leader)
     coordinator.shard.close()

@@ -45,7 +45,7 @@ def mixed_group(coordinator: Coordinator) -> ClassicMember:
     return client
 
 
-def test_a_classic_group_becomes_a_consumer_group_and_its_member_keeps_what_it_has() -> None:
+def test_a_classic_group_becomes_a_consumer_group_and_its_member_keeps_its_partitions() -> None:
     coordinator = coordinator_with()
     client = mixed_group(coordinator)
     assert coordinator.consumer_group.members[client.member_id].classic is not None
@@ -136,7 +136,7 @@ def test_the_group_is_classic_again_when_only_classic_members_are_left() -> None
     assert client.heartbeat() == 0
 
 
-def test_what_is_reported_of_a_group_that_changes_over_and_back() -> None:
+def test_events_of_a_group_that_is_migrated_and_back() -> None:
     """The group is never empty, and each rebalance ends once, under the group's kind at that time."""
     coordinator = coordinator_with()
     client = mixed_group(coordinator)
@@ -160,7 +160,7 @@ def test_what_is_reported_of_a_group_that_changes_over_and_back() -> None:
     ("policy", "upgrades", "downgrades"),
     [("bidirectional", True, True), ("upgrade", True, False), ("downgrade", False, True), ("disabled", False, False)],
 )
-def test_the_policy_says_which_way_groups_go(policy: str, upgrades: bool, downgrades: bool) -> None:
+def test_the_policy_determines_the_migration(policy: str, upgrades: bool, downgrades: bool) -> None:
     coordinator = coordinator_with(group_consumer_migration_policy=policy)
     client = classic_group(coordinator)
     joined = coordinator.join("new", "a").error_code
@@ -185,7 +185,7 @@ def test_groups_of_others_than_consumers_do_not_change_over() -> None:
     assert isinstance(coordinator.shard.groups[GROUP], ClassicGroup)
 
 
-def test_members_who_wait_for_the_old_group_are_told_to_join_the_other() -> None:
+def test_members_that_wait_for_the_old_group_have_to_join_the_other() -> None:
     coordinator = coordinator_with()
     classic_group(coordinator)
     second = ClassicMember(coordinator, "c2")
@@ -195,7 +195,7 @@ def test_members_who_wait_for_the_old_group_are_told_to_join_the_other() -> None
     assert [result.error_code for result in second.joins] == [ErrorCode.REBALANCE_IN_PROGRESS]
 
 
-def test_a_static_member_takes_its_place_along_to_the_other_protocol_and_back() -> None:
+def test_a_static_member_keeps_its_partitions_in_the_other_protocol_and_back() -> None:
     coordinator = coordinator_with()
     coordinator.join("other", "a")
     old = ClassicMember(coordinator, "c1", instance_id="one")
@@ -233,7 +233,7 @@ def test_its_own_session_timeout_holds_for_a_classic_member() -> None:
     assert set(coordinator.consumer_group.members) == {"new"}
 
 
-def test_what_a_classic_member_may_not() -> None:
+def test_requests_that_a_classic_member_may_not_send() -> None:
     coordinator = coordinator_with(group_consumer_max_size="2")
     client = mixed_group(coordinator)
     assert client.sync(generation=1).error_code == ErrorCode.ILLEGAL_GENERATION

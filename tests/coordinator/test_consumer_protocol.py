@@ -69,7 +69,7 @@ def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: 
     assert coordinator.consumer_group.state_name == "Stable"
 
 
-def test_what_a_member_has_not_taken_yet_is_not_given_away(coordinator: Coordinator) -> None:
+def test_partitions_that_a_member_has_not_acknowledged_stay_assigned(coordinator: Coordinator) -> None:
     """A member may start consuming an assigned partition at any time: only its reports after the revocation count."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
@@ -81,7 +81,7 @@ def test_what_a_member_has_not_taken_yet_is_not_given_away(coordinator: Coordina
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment is not None
 
 
-def test_a_member_that_leaves_frees_what_it_had(coordinator: Coordinator) -> None:
+def test_a_member_that_leaves_frees_its_partitions(coordinator: Coordinator) -> None:
     two_members(coordinator)
     left = coordinator.ask(member_id="m1", member_epoch=-1)
     assert left == HeartbeatAnswer(0, None, "m1", -1)
@@ -146,7 +146,7 @@ def test_nobody_waits_for_an_assignment_interval_that_another_coordinator_began(
     assert coordinator.consumer_group.assignment_epoch == 3
 
 
-def test_topics_that_come_grow_and_go_raise_the_epoch(coordinator: Coordinator) -> None:
+def test_created_extended_and_deleted_topics_raise_the_epoch(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", "later")
     later = coordinator.topics.make("later", 2)
     coordinator.topics_changed()
@@ -221,7 +221,7 @@ def test_epochs_that_do_not_fit_are_fenced(coordinator: Coordinator) -> None:
     assert coordinator.ask(member_id="m3", member_epoch=-1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_epoch_before_gets_a_response_with_what_the_member_missed(coordinator: Coordinator) -> None:
+def test_the_previous_epoch_gets_the_response_that_the_member_missed(coordinator: Coordinator) -> None:
     two_members(coordinator)
     missed = coordinator.ask(member_id="m1", member_epoch=2)
     assert (missed.member_epoch, missed.assignment) == (3, {A: frozenset({0, 1})})
@@ -240,7 +240,7 @@ def test_a_fenced_member_joins_again_under_its_id(coordinator: Coordinator) -> N
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL}
 
 
-def test_a_full_group_takes_nobody() -> None:
+def test_a_full_group_rejects_members() -> None:
     coordinator = Coordinator({"group.consumer.max.size": "1"}, FakeTopics({"a": 4}))
     coordinator.join("m1", "a")
     assert coordinator.join("m2", "a").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -250,7 +250,7 @@ def test_a_full_group_takes_nobody() -> None:
 # ---- static members ------------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_returns_to_what_it_had(coordinator: Coordinator) -> None:
+def test_a_static_member_returns_to_its_partitions(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", instance_id="one")
     coordinator.join("m2", "a", instance_id="two")
     epoch = coordinator.consumer_group.epoch
@@ -280,7 +280,7 @@ def test_a_static_member_that_stays_away_is_forgotten(coordinator: Coordinator) 
 # ---- time ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_ends_when_no_heartbeat_comes(coordinator: Coordinator) -> None:
+def test_a_session_ends_without_a_heartbeat(coordinator: Coordinator) -> None:
     two_members(coordinator)
     for _ in range(4):
         coordinator.advance_ms(20_000)
@@ -341,7 +341,7 @@ def test_nothing_is_reported_before_it_is_committed(coordinator: Coordinator) ->
     assert [response.member_epoch for response in responses] == [2, 2]
 
 
-def test_a_write_that_fails_is_reported_to_everybody_who_waits(coordinator: Coordinator) -> None:
+def test_a_failed_write_is_an_error_for_all_waiting_members(coordinator: Coordinator) -> None:
     responses: list[HeartbeatAnswer] = []
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
     coordinator.heartbeat(responses.append, member_id="m1", member_epoch=0, **fields)
@@ -371,7 +371,7 @@ def test_a_rebalance_timeout_begins_again_with_a_new_coordinator(coordinator: Co
     assert set(coordinator.consumer_group.members) == {"m2"}
 
 
-def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinator: Coordinator) -> None:
+def test_owned_partitions_in_a_resent_request_are_not_trusted(coordinator: Coordinator) -> None:
     """The predecessor may have sent its response, with partitions that the member does not yet own."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
@@ -387,7 +387,7 @@ def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinato
 # ---- patterns ------------------------------------------------------------------------------------------------------
 
 
-def test_a_pattern_that_takes_long_is_followed_when_it_has_been_resolved() -> None:
+def test_a_slow_pattern_is_applied_when_it_has_been_resolved() -> None:
     """Until then the member is assigned no topics of the pattern, and no response claims an unchanged assignment."""
     topics = FakeTopics({"a": 4, "b": 2})
     coordinator = Coordinator(topics=topics)
@@ -445,7 +445,7 @@ def test_only_members_of_the_epoch_commit_and_fetch(coordinator: Coordinator) ->
     assert group.validate_delete() == group.validate_offset_delete() == 0
 
 
-def test_v06_a_member_commits_in_an_older_epoch_what_it_had_by_then(coordinator: Coordinator) -> None:
+def test_v06_a_member_commits_the_partitions_of_an_older_epoch(coordinator: Coordinator) -> None:
     """KIP-1251: it may not have heard of the new epoch yet; a partition that it got later is another matter."""
     two_members(coordinator)
     coordinator.ask(member_id="m2", member_epoch=-1)

@@ -39,7 +39,7 @@ class Appends:
         return [[record.key for record in iterate_records(batch)] for batch, _ in self.staged]
 
 
-def test_calls_of_one_turn_share_a_batch_and_are_told_at_its_commit() -> None:
+def test_calls_of_one_run_share_a_batch_and_return_at_its_commit() -> None:
     reported: list[tuple[str, int]] = []
     appends = Appends()
     assert not appends.log.flush()
@@ -79,7 +79,7 @@ def test_a_batch_ends_before_it_is_too_large_and_never_inside_a_call() -> None:
     assert appends.keys() == [[b"a", b"a2"], [b"b", b"b2"], [b"c", b"c2"], [b"d", b"d2"]]
 
 
-def test_what_a_response_appends_waits_for_the_next_flush() -> None:
+def test_records_appended_by_a_response_wait_for_the_next_flush() -> None:
     appends = Appends()
     appends.log.append([(b"a", b"")], lambda _: appends.log.append([(b"b", b"")], lambda _: None))
     appends.log.flush()

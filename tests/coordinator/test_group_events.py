@@ -62,7 +62,7 @@ def test_a_classic_group_that_everybody_leaves_is_empty() -> None:
     assert events[-1][3] is not None
 
 
-def test_a_group_that_was_read_back_in_peace_tells_nothing() -> None:
+def test_a_loaded_stable_group_has_no_events() -> None:
     coordinator = Coordinator()
     stable_group(coordinator)
     coordinator.told.clear()
@@ -96,7 +96,7 @@ def test_a_consumer_group_from_epoch_to_epoch() -> None:
     ]  # fmt: skip
 
 
-def test_a_consumer_group_that_was_read_back_tells_of_no_epoch_again() -> None:
+def test_a_loaded_consumer_group_does_not_repeat_its_epoch_events() -> None:
     coordinator = Coordinator(topics=FakeTopics({"a": 4}))
     coordinator.join("m1", "a")
     coordinator.told.clear()

@@ -64,7 +64,7 @@ def test_a_member_for_which_there_is_no_room_is_rejected(bench: Bench, caplog: p
     assert "group.state.max.bytes" in line
 
 
-def test_who_leaves_makes_room(bench: Bench):
+def test_a_departure_makes_room(bench: Bench):
     assert bench.join("first", 900_000).error_code == 0
     assert bench.join("second", 900_000).error_code == int(ErrorCode.GROUP_MAX_SIZE_REACHED)
     # Wait for the end of its session.
@@ -74,7 +74,7 @@ def test_who_leaves_makes_room(bench: Bench):
     assert bench.join("second", 900_000).error_code == 0
 
 
-def test_a_member_that_joins_again_takes_no_more_than_before(bench: Bench):
+def test_a_member_that_joins_again_needs_no_more_memory(bench: Bench):
     member_id = bench.join("group", 600_000).member_id
     before = bench.memory.used_bytes
     for _ in range(5):
@@ -83,7 +83,7 @@ def test_a_member_that_joins_again_takes_no_more_than_before(bench: Bench):
     assert bench.join("group", 3 * MB, member_id).error_code == int(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
-def test_requests_that_are_rejected_for_something_else_take_nothing(bench: Bench):
+def test_requests_rejected_for_other_reasons_need_no_memory(bench: Bench):
     bench.join("group", 100)
     before = bench.memory.used_bytes
     assert bench.join("group", 900_000, "nobody").error_code == int(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -99,7 +99,7 @@ def test_offsets_count_and_have_a_limit(bench: Bench):
     assert bench.commit("", 3) == 0
 
 
-def test_what_is_counted_is_what_was_added(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_the_counted_memory_is_the_added_memory(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     """In slices, with concurrent changes."""
     monkeypatch.setattr(group_memory, "SLICE", 3)
     for number in range(8):

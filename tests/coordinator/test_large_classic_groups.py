@@ -49,7 +49,7 @@ def rounds_until_all(coordinator: Coordinator, responses: dict[str, list[JoinRes
     return rounds
 
 
-def test_members_are_told_of_their_generation_in_several_steps(coordinator: Coordinator) -> None:
+def test_members_get_their_generation_in_several_steps(coordinator: Coordinator) -> None:
     responses = joining(coordinator)
     assert sum(map(len, responses.values())) == AT_ONCE
     assert sum(member.is_new for member in coordinator.group.members.values()) == MEMBERS - AT_ONCE

@@ -61,7 +61,7 @@ def test_a_deleted_offset_is_not_brought_back_by_a_transaction() -> None:
     assert offset_of(store) == -1
 
 
-def test_any_order_of_commits_leaves_what_was_written_last() -> None:
+def test_any_order_of_commits_leaves_the_last_written_offset() -> None:
     """A model: of all effective commits, the offset of the last one written."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -156,7 +156,7 @@ def is_empty(store: OffsetStore) -> bool:
     return not any(each for each in vars(store).values() if isinstance(each, dict | list | set))
 
 
-def test_what_is_only_noted_is_as_if_it_had_been_put_and_leaves_nothing() -> None:
+def test_noted_offsets_are_the_same_as_stored_ones_and_leave_nothing() -> None:
     seed = random_seed()
     print(f"seed {seed}")
     choice = random.Random(seed)
@@ -175,7 +175,7 @@ def test_what_is_only_noted_is_as_if_it_had_been_put_and_leaves_nothing() -> Non
         assert is_empty(store)
 
 
-def test_what_is_noted_of_a_group_that_nobody_asks_about_is_bounded() -> None:
+def test_notes_of_an_unread_group_are_bounded() -> None:
     """Each topic change replaces the cached commits of members; offsets remain noted in at most 256 old entries."""
     store = OffsetStore()
     noted: list[CommitTargets] = []
@@ -247,7 +247,7 @@ def test_offsets_of_a_simple_group_are_kept_from_their_commit() -> None:
     assert expire(coordinator) == 1
 
 
-def test_offsets_of_topics_that_nobody_reads_any_more_go_while_others_stay() -> None:
+def test_offsets_of_topics_without_readers_expire_while_others_stay() -> None:
     coordinator = Coordinator()
     subscription = b"\x00\x00\x00\x00\x00\x01\x00\x04mine" + b"\xff" * 4
     stable_group(coordinator, [(("range", subscription),)])
@@ -268,7 +268,7 @@ def test_an_offset_that_a_transaction_may_change_does_not_expire() -> None:
 
 
 @pytest.mark.parametrize(("expire_in_ms", "gone"), [(500, 1), (5000, 0)])
-def test_an_old_client_says_itself_how_long_its_offset_is_kept(expire_in_ms: int, gone: int) -> None:
+def test_an_old_client_sets_the_retention_of_its_offset(expire_in_ms: int, gone: int) -> None:
     coordinator = Coordinator()
     coordinator.classic.create(coordinator.shard, GROUP)
     commit(coordinator, "topic", coordinator.clock.wall_ms() + expire_in_ms)
@@ -276,7 +276,7 @@ def test_an_old_client_says_itself_how_long_its_offset_is_kept(expire_in_ms: int
     assert expire(coordinator) == gone
 
 
-def test_all_offsets_of_a_group_go_with_it_pending_ones_included() -> None:
+def test_all_offsets_of_a_group_are_deleted_with_it_pending_ones_included() -> None:
     coordinator = Coordinator()
     coordinator.classic.create(coordinator.shard, GROUP)
     commit(coordinator, "topic")
@@ -288,7 +288,7 @@ def test_all_offsets_of_a_group_go_with_it_pending_ones_included() -> None:
     assert not coordinator.shard.offsets.has_any(GROUP)
 
 
-def test_a_group_record_says_when_the_group_became_empty() -> None:
+def test_a_group_record_has_the_time_at_which_the_group_became_empty() -> None:
     """Otherwise the retention would start over with every replacement of a handler."""
     coordinator = Coordinator()
     members = stable_group(coordinator)
@@ -311,7 +311,7 @@ def test_waiting_commits_fail_once_when_the_partition_moves() -> None:
 
 
 @pytest.mark.parametrize("with_transaction", [False, True])
-def test_groups_that_come_and_go_leave_nothing(with_transaction: bool) -> None:
+def test_created_and_deleted_groups_leave_nothing(with_transaction: bool) -> None:
     store = OffsetStore()
     for number in range(1_000):
         group = f"group-{number}"
@@ -327,7 +327,7 @@ def test_groups_that_come_and_go_leave_nothing(with_transaction: bool) -> None:
     assert is_empty(store)
 
 
-def test_a_topic_has_a_reader_until_its_last_offset_goes() -> None:
+def test_a_topic_has_a_reader_until_its_last_offset_is_deleted() -> None:
     store = OffsetStore()
     store.put(GROUP, "topic", 0, committed(1))
     store.put(GROUP, "topic", 1, committed(1))

@@ -40,7 +40,7 @@ def test_the_first_response_has_the_assignment(coordinator: ShareCoordinator) ->
     assert len(coordinator.committed) == written
 
 
-def test_members_share_partitions_and_take_their_target_at_once(coordinator: ShareCoordinator) -> None:
+def test_members_share_partitions_and_have_their_target_at_once(coordinator: ShareCoordinator) -> None:
     """S26, S27: nothing is revoked before it is given to others."""
     coordinator.join("m1", "b")
     second, third = coordinator.join("m2", "b"), coordinator.join("m3", "b")

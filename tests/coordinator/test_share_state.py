@@ -80,7 +80,7 @@ def content(shard: ShareStateShard) -> dict[str, dict[SharePlace, tuple[object, 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_loaded_is_what_was_written_also_after_pruning(seed: int) -> None:
+def test_the_loaded_state_is_the_written_one_also_after_pruning(seed: int) -> None:
     """S91, S93, S95."""
     source, store = random.Random(seed), Store()
     for group in ("g", "h"):
@@ -165,7 +165,7 @@ def test_a_start_offset_never_decreases_but_by_a_reset() -> None:
     assert state.start_offset == 9
 
 
-def test_the_state_of_a_deleted_topic_is_gone() -> None:
+def test_the_state_of_a_deleted_topic_is_deleted() -> None:
     store = Store()
     store.initialize("g", PLACES)
     store.shard.delete("g", [A], store.errors.append)

@@ -40,7 +40,7 @@ def received(steps: Steps[Matches]) -> tuple[int, Matches]:
     raise AssertionError
 
 
-def test_a_pattern_is_evaluated_once_whoever_waits_for_it(topics: FakeTopics, clock: FakeClock) -> None:
+def test_a_pattern_is_evaluated_once_for_all_waiting_requests(topics: FakeTopics, clock: FakeClock) -> None:
     patterns = TopicPatterns(topics, None, clock.monotonic_ns)
     steps, first = received(patterns.resolve(None, {HEAVY}))
     assert steps > TOPICS / 2

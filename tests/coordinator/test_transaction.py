@@ -136,7 +136,7 @@ def test_partitions_are_added_in_every_state_but_while_it_ends(state: Transactio
     assert outcome.metadata.start_ms == (50 if state is ONGOING else 200)
 
 
-def test_what_is_part_already_is_not_written_again() -> None:
+def test_known_partitions_are_not_written_again() -> None:
     outcome = validate_add(known(ONGOING), Producer(7, 5), frozenset({PLACE}), 200, PLAIN)
     assert (outcome.step, outcome.error) == (Step.ANSWER, 0)
 
@@ -151,7 +151,7 @@ def test_another_producer_adds_and_verifies_nothing(producer: Producer, error: i
     assert validate_partition(None, producer, PLACE) == UNKNOWN_PRODUCER
 
 
-def test_verification_tells_what_is_part_of_the_transaction() -> None:
+def test_verification_returns_the_partitions_of_the_transaction() -> None:
     assert validate_partition(known(ONGOING), Producer(7, 5), PLACE) == 0
     assert validate_partition(known(ONGOING), Producer(7, 5), ("topic", 2)) == ABORTABLE
     assert validate_partition(known(EMPTY), Producer(7, 5), PLACE) == ABORTABLE

@@ -33,7 +33,7 @@ def join(group: ConsumerGroup, environment: Environment, number: int) -> None:
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_who_joins_a_wide_group_takes_no_step_for_each_topic_of_each_member(assignor: str) -> None:
+def test_a_join_of_a_wide_group_needs_no_step_for_each_topic_of_each_member(assignor: str) -> None:
     environment = Environment(FakeTopics({f"topic-{topic}": 1 for topic in range(TOPICS)}), (assignor,), 1)
     group = ConsumerGroup("group")
     for number in range(MEMBERS):

@@ -185,7 +185,7 @@ def test_kafka_python_makes_describes_and_deletes_acls(guarded: BrokerProcess) -
         admin.close()
 
 
-def test_what_was_remembered_of_a_client_is_no_way_around_an_acl(guarded: BrokerProcess) -> None:
+def test_cached_requests_are_authorized_again(guarded: BrokerProcess) -> None:
     """Clients that send the same bytes as before, or as an authorized client, are authorized again."""
     batch = record_batch([b"value"])
 

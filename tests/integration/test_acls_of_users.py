@@ -86,7 +86,7 @@ def outcome(broker: BrokerProcess, user: str, topic: str, **more: Any) -> str | 
     return names[0]
 
 
-def test_each_user_may_write_what_is_allowed_to_it(guarded: BrokerProcess) -> None:
+def test_each_user_writes_to_its_allowed_topics(guarded: BrokerProcess) -> None:
     """Idempotent producers too, which need no permission of their own for that (KIP-679)."""
     for more in ({}, {"enable.idempotence": True}):
         assert outcome(guarded, "writer", "orders", **more) is None
@@ -99,7 +99,7 @@ def test_each_user_may_write_what_is_allowed_to_it(guarded: BrokerProcess) -> No
     assert refused.value.args[0].name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
-def test_each_user_reads_what_is_allowed_to_it_in_its_groups(guarded: BrokerProcess) -> None:
+def test_each_user_reads_its_allowed_topics_in_its_groups(guarded: BrokerProcess) -> None:
     assert outcome(guarded, "writer", "orders") is None
     consumer = Consumer({**settings(guarded, "reader"), "group.id": "readers", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
@@ -117,7 +117,7 @@ def test_each_user_reads_what_is_allowed_to_it_in_its_groups(guarded: BrokerProc
         stranger.close()
 
 
-def test_each_user_sees_what_it_may_know_of(guarded: BrokerProcess) -> None:
+def test_each_user_sees_its_allowed_topics_and_groups(guarded: BrokerProcess) -> None:
     seen = {}
     for user in ("admin", "writer", "reader"):
         client = AdminClient(settings(guarded, user))

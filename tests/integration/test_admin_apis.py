@@ -71,11 +71,11 @@ def test_kafka_python_moves_partitions_to_where_they_are(python: KafkaAdminClien
     assert python.alter_partition_reassignments({part: [2]}) == {part: errors.for_code(39)}
 
 
-def test_kafka_python_lists_what_has_settings(python: KafkaAdminClient, topic: str) -> None:
+def test_kafka_python_lists_resources_with_settings(python: KafkaAdminClient, topic: str) -> None:
     assert topic in str(python.list_config_resources())
 
 
-def test_kafka_python_alters_only_what_is_described(python: KafkaAdminClient, topic: str) -> None:
+def test_kafka_python_alters_only_described_settings(python: KafkaAdminClient, topic: str) -> None:
     """Row 8: it reads all settings first, and changes only the ones in its request."""
     with pytest.raises(ValueError, match=r"no\.such\.key"):
         python.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"no.such.key": "1"})])

@@ -101,7 +101,7 @@ def test_c18_a_handler_that_is_replaced_and_a_resent_request_know_it_too(everywh
             assert told(f"{host}:{everywhere.port}") == f"{host}:{everywhere.port}"
 
 
-def test_c18_what_is_advertised_may_be_set_and_unset_while_clients_are_connected(tmp_path: Path) -> None:
+def test_c18_an_advertised_address_is_set_and_unset_while_clients_are_connected(tmp_path: Path) -> None:
     """New connections receive the present setting, also those of a client that has another address."""
     settings = {**SETTINGS, "listeners": "PLAINTEXT://0.0.0.0:0"}
     broker = BrokerProcess(tmp_path, settings, ephemeral=False)
@@ -121,7 +121,7 @@ def test_c18_what_is_advertised_may_be_set_and_unset_while_clients_are_connected
         broker.stop()
 
 
-def test_c18_listeners_may_share_an_advertised_port_and_leave_the_host_to_what_is_reached(tmp_path: Path) -> None:
+def test_c18_listeners_may_share_an_advertised_port_and_advertise_the_reached_host(tmp_path: Path) -> None:
     settings = {
         "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
         "listeners": "A://127.0.0.1:0,B://[::1%lo]:0,C://127.0.0.2:0",

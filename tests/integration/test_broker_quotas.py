@@ -55,7 +55,7 @@ def connect(own: BrokerProcess) -> Iterator[Any]:
         yield open_one
 
 
-def test_e18_what_all_clients_send_has_one_limit(own: BrokerProcess, connect: Any) -> None:
+def test_e18_all_clients_together_have_one_limit(own: BrokerProcess, connect: Any) -> None:
     """E18, H03: each client is throttled for the bytes of all others; exempt ones are neither throttled nor counted."""
     set_on_broker(own.bootstrap, "broker.quota.white.list.client.id", "spared,other")
     set_on_broker(own.bootstrap, "broker.quota.white.list.listener", "SPARED")

@@ -29,7 +29,7 @@ def advertised(wire: WireClient) -> set[int]:
     return {each.api_key for each in ask(wire, ApiKey.API_VERSIONS, 4, fields).api_keys}
 
 
-def test_t16_what_librdkafka_pushes_is_in_the_request_log(start: Start) -> None:
+def test_t16_metrics_that_librdkafka_pushes_are_in_the_request_log(start: Start) -> None:
     broker = start(**ON, status_page_enable=True, metrics_per_client=True)
     with WireClient(broker.port) as wire:
         create_topic(wire, "pushed", 1)

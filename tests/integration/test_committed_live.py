@@ -139,7 +139,7 @@ def kill_one(broker: BrokerProcess, chance: random.Random) -> None:
     broker.kill(role, chance.choice(broker.processes(role))["index"])
 
 
-def test_a_follower_sees_what_is_committed_at_once(broker: BrokerProcess, topic: str, chance: random.Random) -> None:
+def test_a_follower_sees_committed_records_at_once(broker: BrokerProcess, topic: str, chance: random.Random) -> None:
     """users.md row 11."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topics = [f"{topic}-{kind}" for kind in CONFIGS]

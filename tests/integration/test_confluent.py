@@ -186,7 +186,7 @@ def test_bad_topic_name_is_named_to_the_producer(producer_of) -> None:
 
 
 @pytest.mark.parametrize("acks", ["1", "all"])
-def test_too_large_a_record_is_rejected_and_the_next_one_taken(admin, producer_of, topic, acks) -> None:
+def test_too_large_a_record_is_rejected_and_the_next_one_accepted(admin, producer_of, topic, acks) -> None:
     create(admin, topic, max_message_bytes="2000")
     producer = producer_of(acks=acks, message_max_bytes=1_000_000)
     with pytest.raises(KafkaException) as raised:

@@ -165,7 +165,7 @@ def test_a_segment_that_cannot_be_read_is_an_error_of_its_partition(disk, broker
         assert fetch(client, topic, 0, 0).error_code == 0
 
 
-def test_a_partition_whose_directory_vanishes_acknowledges_nothing_more(broker, topic) -> None:
+def test_a_partition_without_its_directory_rejects_records(broker, topic) -> None:
     with WireClient(broker.port) as client:
         create_topic(client, topic, 2)
         for partition in range(2):
@@ -213,7 +213,7 @@ def test_a_data_directory_that_is_removed_for_good(disk, broker_directory, topic
     assert not faults
 
 
-def test_warning_then_no_request_log_then_no_records_by_what_is_free(broker, topic) -> None:
+def test_thresholds_of_free_space_warn_and_then_reject_records(broker, topic) -> None:
     """The thresholds are moved, as the free space cannot be."""
     with WireClient(broker.port) as client:
         create_topic(client, topic, 1)

@@ -99,7 +99,7 @@ def read_all(members: Members) -> None:
     wait_until(everything, "all records")
 
 
-def test_partitions_are_shared_and_taken_over(members: Members) -> None:
+def test_partitions_are_shared_and_reassigned(members: Members) -> None:
     """Users row 15: with the settings of a broker of one's own a group is ready in a moment."""
     for count, expected in ((1, [4]), (2, [2, 2]), (4, [1, 1, 1, 1])):
         while len(members.consumers) < count:

@@ -27,7 +27,7 @@ API_VERSIONS = 18
 OPEN_FILES = 256
 
 
-def test_a16_a24_an_administrator_gets_in_when_connections_have_taken_all_descriptors(
+def test_a16_a24_an_administrator_connects_when_connections_use_all_descriptors(
     broker: BrokerProcess, topic: str, held: ExitStack
 ) -> None:
     """The processor, and the acceptor that counts for it, have few; a client beyond them waits, and none is lost."""

@@ -229,7 +229,7 @@ def test_a28_e04_connections_die_too_at_every_step_and_no_record_notices(killing
             assert values == each.confirmed
 
 
-def test_a28_a30_e04_the_supervisor_dies_at_any_step_and_the_next_start_has_what_was_set(
+def test_a28_a30_e04_the_supervisor_dies_at_any_step_and_the_next_start_has_the_settings(
     killing: Killing, topic: str, chance: random.Random
 ) -> None:
     """The broker ends with it. Acknowledged records are there once and in order, and so is an acknowledged change."""

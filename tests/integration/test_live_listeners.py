@@ -115,7 +115,7 @@ def test_a30_replacements_know_the_listeners(broker: BrokerProcess, topic: str) 
         works(each, f"{topic}-{each}")
 
 
-def test_a30_what_was_set_outlives_the_whole_broker(broker: BrokerProcess, topic: str) -> None:
+def test_a30_listeners_outlive_the_whole_broker(broker: BrokerProcess, topic: str) -> None:
     """Every process is killed as soon as the command has returned, whether the listener was open by then or not."""
     set_listeners(broker, INNER="127.0.0.1:0")
     broker.kill_everything()
@@ -125,7 +125,7 @@ def test_a30_what_was_set_outlives_the_whole_broker(broker: BrokerProcess, topic
         works(port, f"{topic}-{port}")
 
 
-def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path, topic: str) -> None:
+def test_a30_listeners_of_the_file_are_applied_by_a_reload(tmp_path: Path, topic: str) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:0\n")
     broker = BrokerProcess(tmp_path, environment={"ROTUNDA_CONFIG": str(file)})
@@ -153,7 +153,7 @@ def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path, to
         ("", "at least one listener is required"),
     ],
 )
-def test_a30_what_cannot_be_is_rejected(broker: BrokerProcess, listeners: str, says: str) -> None:
+def test_a30_invalid_listeners_are_rejected(broker: BrokerProcess, listeners: str, says: str) -> None:
     refused = broker.command("config", "set", MAP, f"listeners={listeners}")
     assert refused.returncode == 1
     assert says in refused.stderr

@@ -152,7 +152,7 @@ def settled(scraper: Scraper) -> Exposition:
     return scraper.scrape()
 
 
-def test_it_is_what_prometheus_reads_and_has_every_metric_that_was_declared(scraper: Scraper) -> None:
+def test_prometheus_reads_every_declared_metric(scraper: Scraper) -> None:
     """Row 18 of users.md and its section 3; names are an interface."""
     found = known(scraper)
     declared = {exposed_name(role, m): m.kind for role, metrics in CATALOGUE.items() for m in metrics}
@@ -281,7 +281,7 @@ def test_the_use_of_a_quota_is_a_metric_with_its_limit(
 
 
 @pytest.mark.usefixtures("open_transaction")
-def test_every_query_finds_what_it_asks_for(scraper: Scraper) -> None:
+def test_every_query_finds_its_metrics_and_labels(scraper: Scraper) -> None:
     """Every metric, label and label value of the dashboard and the alerts is there."""
     # The transaction's coordinator publishes in its own time.
     wait_until(lambda: scraper.scrape().values("transactions"), "the open transaction")

@@ -121,7 +121,7 @@ def test_g03_errors_of_the_call_are_raised(broker, made) -> None:
         producer.send(made, b"v")
 
 
-def test_serializers_write_what_kafkas_write(broker, made) -> None:
+def test_serializers_write_the_bytes_of_kafkas(broker, made) -> None:
     forms = {
         "string": ("é", "é".encode()),
         "json": ({"a": [1, None]}, b'{"a":[1,null]}'),
@@ -177,7 +177,7 @@ def test_g04_interceptors_are_a_chain_and_one_that_fails_is_passed_over(broker, 
     assert "on purpose" in caplog.text
 
 
-def test_g05_g06_the_wait_for_metadata_ends_with_the_names_of_what_is_missing(broker, made) -> None:
+def test_g05_g06_the_wait_for_metadata_ends_with_the_missing_names(broker, made) -> None:
     with Silent() as silent, Producer(bootstrap_servers=silent.address, max_block_ms=50) as producer:
         error = producer.send("some-topic", b"v").exception()
         assert isinstance(error, DeliveryTimeout)
@@ -261,7 +261,7 @@ def test_g15_size_is_validated_before_anything_is_appended(broker, made) -> None
             assert producer.send(made, bytes(300)).result(deadline_s()).offset >= 0
 
 
-def test_g35_flush_sends_what_lingers(broker, made) -> None:
+def test_g35_flush_sends_lingering_records(broker, made) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
         futures = [producer.send(made, b"v", partition=number % PARTITIONS) for number in range(50)]
         assert not any(future.done() for future in futures)
@@ -270,7 +270,7 @@ def test_g35_flush_sends_what_lingers(broker, made) -> None:
         assert producer.metrics()["record-send-total"] == 50
 
 
-def test_g36_close_sends_what_is_there_and_a_second_one_does_nothing(broker, made) -> None:
+def test_g36_close_sends_all_records_and_a_second_one_does_nothing(broker, made) -> None:
     producer = Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000)
     futures = [producer.send(made, b"v") for _ in range(100)]
     producer.close()
@@ -284,7 +284,7 @@ def test_g36_close_sends_what_is_there_and_a_second_one_does_nothing(broker, mad
         producer.close(-1)
 
 
-def test_g36_close_without_time_fails_what_is_left(broker, made) -> None:
+def test_g36_close_without_time_fails_the_remaining_records(broker, made) -> None:
     producer = Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000)
     future = producer.send(made, b"v")
     producer.close(0)

@@ -40,7 +40,7 @@ def client_of(broker: BrokerProcess) -> WireClient:
     return WireClient(broker.port)
 
 
-def test_counts_equal_what_clients_sent_request_by_request(start: Start) -> None:
+def test_each_request_of_the_clients_has_one_row(start: Start) -> None:
     """users.md rows 5 and 6: 100,000 requests, each of them once, under its correlation id and its client id."""
     broker = start(request_log_rows_per_second=0, request_log_roll_ms=500)
     with client_of(broker) as client:

@@ -20,7 +20,7 @@ def total(broker: BrokerProcess, column: str, role: str) -> int:
     return sum(row[column] for row in rows(broker, "roles") if row["role"] == role)
 
 
-def test_rows_are_what_the_system_and_the_clients_know(start: Start) -> None:
+def test_rows_agree_with_the_system_and_the_clients(start: Start) -> None:
     broker = start(request_log_roles_interval_ms=1_000, num_network_threads=1, num_io_threads=1)
     batch = record_batch([b"x" * 100])
     with WireClient(broker.port) as client:

@@ -159,7 +159,7 @@ def test_h09_a_token_for_somebody_else_lets_nobody_in(secured: SaslBroker) -> No
     wait_until(lambda: "invalid token: Audience doesn't match" in secured.process.log_text(), "the log's line")
 
 
-def test_h10_a_client_whose_token_ends_authenticates_again_with_a_new_one(secured: SaslBroker) -> None:
+def test_h10_a_client_with_an_expired_token_authenticates_again_with_a_new_one(secured: SaslBroker) -> None:
     """Tokens of three seconds: no record is lost."""
     failures: list[object] = []
     begun: list[int] = []

@@ -197,7 +197,7 @@ def test_the_status_page_shows_none(planted: Planted) -> None:
         assert_none(leaks(body + str(headers).encode(), path))
 
 
-def test_what_is_tried_at_the_page_is_repeated_nowhere(planted: Planted) -> None:
+def test_passwords_tried_at_the_page_are_repeated_nowhere(planted: Planted) -> None:
     for credentials in (f"Bearer {ON_THE_PAGE}", "Basic " + b64encode(f"me:{ON_THE_PAGE}".encode()).decode()):
         code, _, body = ask(planted.broker, "/status.json", Authorization=credentials)
         assert code == 401

@@ -99,7 +99,7 @@ def test_the_second_start_has_the_same_user_and_certificates(secured: Secured) -
     assert command("doctor", "--command-config", secured.properties(third["password"])).returncode == 0
 
 
-def test_what_is_printed_for_people(secured: Secured) -> None:
+def test_the_printed_instructions(secured: Secured) -> None:
     line = ("start", "--secure", "--daemon", *secured.where, "--data-dir", str(secured.directory / "data"))
     done = command(*line, "--listen", "127.0.0.1:0", "--set", "status.port=0")
     ready, user, clients = done.stdout.splitlines()

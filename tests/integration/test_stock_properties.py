@@ -147,7 +147,7 @@ def test_clients_use_a_broker_with_a_configuration_of_kafka(stock: BrokerProcess
     admin.close()
 
 
-def test_one_line_names_what_has_no_meaning(stock: BrokerProcess) -> None:
+def test_one_line_names_settings_without_meaning(stock: BrokerProcess) -> None:
     [line] = [line for line in stock.log_text().splitlines() if "settings without effect here" in line]
     names = line.rpartition(": ")[2].split(", ")
     of_others = {"zookeeper.connect", "metric.reporters", "confluent.license.topic.replication.factor"}
@@ -156,7 +156,7 @@ def test_one_line_names_what_has_no_meaning(stock: BrokerProcess) -> None:
     assert stock.status()["bootstrap"].count(":") == stock.status()["bootstrap"].count("localhost:")
 
 
-def test_what_has_no_meaning_is_described_and_changes_as_in_kafka(stock: BrokerProcess) -> None:
+def test_settings_without_meaning_are_described_and_change_as_in_kafka(stock: BrokerProcess) -> None:
     """The value that was set is seen, and another is set, by librdkafka's admin client."""
     admin = AdminClient({"bootstrap.servers": stock.status()["bootstrap"]})
     [node] = admin.list_topics(timeout=deadline_s()).brokers
@@ -179,7 +179,7 @@ def test_what_has_no_meaning_is_described_and_changes_as_in_kafka(stock: BrokerP
         ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, {}, "StandardAuthorizer"),
     ],
 )
-def test_what_a_broker_of_its_own_cannot_do_stops_the_start(
+def test_settings_that_need_other_brokers_stop_the_start(
     tmp_path: Path, file: dict[str, str], environment: dict[str, str], complaint: str
 ) -> None:
     broker = broker_of(tmp_path / "broker", file, environment)

@@ -60,7 +60,7 @@ def read_by_aiokafka(broker: BrokerProcess, topic: str) -> list[tuple[int, bytes
     return asyncio.run(asyncio.wait_for(read(), deadline_s()))
 
 
-def test_every_client_reads_what_the_broker_packed(broker: BrokerProcess, topic: str, codec: str) -> None:
+def test_every_client_reads_recompressed_batches(broker: BrokerProcess, topic: str, codec: str) -> None:
     """Row 8 of users.md: a setting that is stored is also honoured."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     new = NewTopic(topic, 1, 1, config={"compression.type": codec})

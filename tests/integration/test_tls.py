@@ -75,7 +75,7 @@ def test_c18_clients_that_check_names_get_the_name_they_connected_to(secured: Se
     produced(settings, f"by-{host}", [b"value"])
 
 
-def test_a_client_that_asks_for_what_is_no_host_name_is_one_line_in_the_log(secured: SecuredBroker) -> None:
+def test_a_client_with_an_invalid_host_name_is_one_line_in_the_log(secured: SecuredBroker) -> None:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     hello = secured.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
@@ -176,7 +176,7 @@ def test_h05_a_listeners_certificate_is_set_while_it_runs_and_one_that_cannot_be
     set_on_broker(secured.plain_bootstrap, setting, str(secured.directory / "broker.pem"))
 
 
-def test_h07_a_reload_of_what_cannot_be_used_changes_nothing(secured: SecuredBroker) -> None:
+def test_h07_a_reload_of_unusable_certificates_changes_nothing(secured: SecuredBroker) -> None:
     """A key that is not the certificate's, half a file, no file: the line of the log names it."""
     serial = secured.shown_serial()
     file = secured.directory / "broker.pem"

@@ -46,7 +46,7 @@ def test_bytes_that_are_no_text_and_a_directory_are_no_checkpoints(tmp_path: Pat
     assert (tmp_path / "checkpoint.damaged-1").is_dir()
 
 
-def test_a_disk_that_takes_a_part_of_a_file_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "checkpoint"
     write_offsets(path, {("a", 0): 1})
     room = [5, 0]
@@ -90,7 +90,7 @@ def test_epoch_of_an_offset() -> None:
     assert [epochs.epoch_for_offset(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 2, 2, 4, 4]
 
 
-def test_assigning_removes_what_contradicts() -> None:
+def test_an_assigned_epoch_removes_contradicting_ones() -> None:
     epochs = LeaderEpochs([(1, 10), (2, 20), (3, 30)])
     assert epochs.assign(3, 35) is False
     assert epochs.assign(4, 20) is True
@@ -137,7 +137,7 @@ def test_the_topic_id_is_in_kafkas_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_ours", [True, False], ids=["as it was written", "without checksums"])
-def test_the_lines_of_deleted_partitions_are_taken_out(tmp_path: Path, *, is_ours: bool) -> None:
+def test_the_lines_of_deleted_partitions_are_removed(tmp_path: Path, *, is_ours: bool) -> None:
     """Only theirs: names and numbers may share a prefix. A file without their lines is not rewritten."""
     checkpoints = OffsetCheckpoints(tmp_path)
     offsets = {("a", 1): 5, ("a", 11): 6, ("a-1", 1): 7, ("b.a", 1): 8, ("a", 10): 1}

@@ -80,7 +80,7 @@ def test_a_new_topic_does_not_inherit_the_checkpoints_of_an_old_one(tmp_path: Pa
     assert (log.log_start_offset, log.log_end_offset, log.leader_epoch) == (0, 0, 0)
 
 
-def test_deleting_what_is_not_open_or_not_there(tmp_path: Path, clock: FakeClock) -> None:
+def test_deleting_closed_and_missing_logs(tmp_path: Path, clock: FakeClock) -> None:
     LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None)
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     manager.delete(name("a", generation=1))
@@ -178,7 +178,7 @@ def test_orphans_are_reported(tmp_path: Path, clock: FakeClock) -> None:
     assert orphan_directories(tmp_path, {"a-1": name("a", 1, 1).topic_id}) == [tmp_path / "a-2"]
 
 
-def test_a_directory_of_another_topic_is_rejected_and_says_what_to_do(tmp_path: Path, clock: FakeClock) -> None:
+def test_a_directory_of_another_topic_is_rejected_with_a_remedy(tmp_path: Path, clock: FakeClock) -> None:
     LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None)
     other = PartitionName("a", 0, bytes(range(16)))
     with pytest.raises(LogDamaged, match=r"a-0/partition.metadata has .* remove the file"):
@@ -243,7 +243,7 @@ def test_a_full_disk_keeps_no_log_from_being_removed(
     assert "a 0 3" not in (tmp_path / "replication-offset-checkpoint").read_text()
 
 
-def test_no_turn_waits_for_the_disk(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tick starts a flush; appends, rolls and further ticks continue during the disk write."""
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     log = manager.open(name("a"), LogConfig(flush_ms=50, internal_segment_bytes=200), None)
@@ -270,7 +270,9 @@ def test_no_turn_waits_for_the_disk(tmp_path: Path, clock: FakeClock, monkeypatc
     assert log.recovery_point == 5
 
 
-def test_no_turn_waits_for_a_checkpoint(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_does_not_wait_for_a_checkpoint(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread writes it with the state of its tick; only a deletion waits for a checkpoint with its partition."""
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     logs = [manager.open(name(topic), LogConfig(), None) for topic in "ab"]
@@ -328,7 +330,7 @@ def test_on_a_full_disk_every_log_is_closed(
     assert LogManager(tmp_path, clock, EXPIRATION_MS).open(name("b"), LogConfig(), None).log_end_offset == 1
 
 
-def test_a_flush_that_fails_takes_its_log_offline(
+def test_a_failed_flush_makes_its_log_offline(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
@@ -350,7 +352,7 @@ def test_a_flush_that_fails_takes_its_log_offline(
     assert [log.fault for log in logs] == [errno.EIO, 0]
 
 
-def test_a_log_that_is_deleted_while_it_is_flushed_is_gone(tmp_path: Path, clock: FakeClock) -> None:
+def test_a_log_can_be_deleted_while_it_is_flushed(tmp_path: Path, clock: FakeClock) -> None:
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     log = manager.open(name("a"), LogConfig(flush_ms=50), None)
     append(log)

@@ -119,7 +119,7 @@ def test_a_first_batch_that_is_too_large(model: ModelLog) -> None:
     assert content(one) == model.acknowledged[0]
 
 
-def test_every_published_end_hides_what_is_behind_it(tmp_path: Path) -> None:
+def test_records_beyond_the_published_end_are_hidden(tmp_path: Path) -> None:
     model = ModelLog(tmp_path / "topic-0", SMALL)
     log = model.open()
     reader = LogReader(model.directory)
@@ -154,7 +154,7 @@ def test_a_follower_needs_no_system_call(tmp_path: Path, monkeypatch: pytest.Mon
     assert content(found) == model.acknowledged[1]
 
 
-def test_segments_that_retention_took(tmp_path: Path) -> None:
+def test_segments_deleted_by_retention(tmp_path: Path) -> None:
     """Offsets below are out of range, the rest is still readable."""
     model = filled(tmp_path / "topic-0", 5)
     log = model.log
@@ -171,7 +171,7 @@ def test_segments_that_retention_took(tmp_path: Path) -> None:
     assert finished(reader.offset_for_timestamp(0, start, end(model))) is not None
 
 
-def test_a_segment_that_had_come_and_has_gone_hides_none_that_begins_before_it(tmp_path: Path) -> None:
+def test_a_removed_newer_segment_does_not_hide_older_ones(tmp_path: Path) -> None:
     """An owner whose write fails removes a new segment again, and may start the next one at a lower offset."""
     model = ModelLog(tmp_path / "topic-0", SMALL)
     log = model.open()
@@ -188,7 +188,7 @@ def test_a_segment_that_had_come_and_has_gone_hides_none_that_begins_before_it(t
     assert content(found) == model.acknowledged[1]
 
 
-def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+def test_a_deleted_directory(tmp_path: Path) -> None:
     reader = LogReader(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
     assert LogReader(tmp_path / "empty").locate(0, (5, 0, 100), 1000) is None
@@ -322,7 +322,7 @@ def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
     assert header.max_timestamp == 3000
 
 
-def test_look_ups_in_what_an_earlier_version_has_stored(tmp_path: Path) -> None:
+def test_look_ups_in_logs_of_an_earlier_version(tmp_path: Path) -> None:
     """It stored headers without the largest timestamp unchanged."""
     model = ModelLog(tmp_path / "topic-0", LogConfig())
     model.open()
@@ -411,7 +411,7 @@ def test_headers_that_are_looked_at_count_as_well(tmp_path: Path, monkeypatch: p
     assert 90 <= found.offset <= 100
 
 
-def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_bytes_that_expand_to_very_many_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timestamp_search, "MOST_BYTES", 100_000)
     model = ModelLog(tmp_path / "topic-0", LogConfig(message_timestamp_after_max_ms=2**60))
     model.open()

@@ -174,7 +174,7 @@ def test_a_log_that_ends_below_its_start_is_set_aside(
     assert offsets_read(log, 1000) == [1000]
 
 
-def test_what_a_crash_leaves_is_no_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_leftovers_of_a_crash_are_no_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Retention may have removed segments after the last checkpoint."""
     paths = fill(tmp_path)
     remove_segment(paths[0])

@@ -76,14 +76,14 @@ def no_descriptors(monkeypatch: pytest.MonkeyPatch, left: Callable[[], bool] = l
         yield
 
 
-def test_the_limit_leaves_room_for_what_else_is_open() -> None:
+def test_the_limit_leaves_room_for_other_descriptors() -> None:
     assert most_segments(20_000) == (20_000 - OTHERS) // FILES_A_SEGMENT
     assert most_segments(700) == 350 // FILES_A_SEGMENT
     assert most_segments(10) == LEAST_SEGMENTS
     assert most_segments(-1) > 1_000_000
 
 
-def test_who_was_written_to_since_the_last_look_stays() -> None:
+def test_recently_written_segments_stay_open() -> None:
     pool = OpenSegments(MOST)
     idle, busy, other, fourth, fifth = (Segment() for _ in range(5))
     for segment in (busy, idle, other):
@@ -102,9 +102,7 @@ def test_who_was_written_to_since_the_last_look_stays() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_more_partitions_than_descriptors_are_written_to_and_hold_what_was_written(
-    tmp_path: Path, pool: OpenSegments, seed: int
-) -> None:
+def test_more_partitions_than_descriptors_are_written_and_read(tmp_path: Path, pool: OpenSegments, seed: int) -> None:
     chance = Random(seed)
     models = logs_in(tmp_path, 4 * MOST)
     for _ in range(300):
@@ -132,7 +130,7 @@ def test_idle_segments_give_their_descriptors_up_when_there_are_none(
 
 
 @pytest.mark.parametrize("batches", [1, 40], ids=["a write", "a roll"])
-def test_without_descriptors_a_log_rejects_and_takes_records_again_when_there_are_some(
+def test_without_descriptors_a_log_rejects_records_until_there_are_some(
     tmp_path: Path, pool: OpenSegments, monkeypatch: pytest.MonkeyPatch, batches: int
 ) -> None:
     """A failed restore for the same reason takes it offline only until descriptors are available."""
@@ -194,7 +192,7 @@ def test_a_flush_without_descriptors_is_done_later(tmp_path: Path, monkeypatch: 
     assert log.recovery_point == 4
 
 
-def test_nothing_is_written_into_a_file_that_has_taken_the_segments_place(tmp_path: Path) -> None:
+def test_a_file_that_replaced_the_segment_is_not_written_to(tmp_path: Path) -> None:
     [model] = logs_in(tmp_path, 1)
     model.append([batch()])
     log = model.log

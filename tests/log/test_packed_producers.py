@@ -79,7 +79,7 @@ def test_a_state_that_is_read_again_and_again_is_like_one_that_never_was(
         assert [producer_id in again for producer_id in range(7)] == [number in whole for number in range(7)]
 
 
-def test_whoever_reads_the_producers_sees_each_as_it_is_by_then() -> None:
+def test_readers_get_the_present_state_of_each_producer() -> None:
     state = ProducerState()
     for producer_id in range(4):
         state.append(data(producer_id, 0, 0), producer_id, 0, producer_id)
@@ -114,7 +114,7 @@ def test_a_tail_in_which_each_batch_has_its_producers_id_is_read() -> None:
             assert list(packed) == list(state)
 
 
-def test_a_tail_that_says_something_else_than_it_has_is_left_alone() -> None:
+def test_an_inconsistent_tail_is_ignored() -> None:
     state = ProducerState()
     for offset in range(3):
         state.append(data(7, 1, offset), offset, 0, 40)

@@ -50,7 +50,7 @@ def test_staged_is_not_committed(model: ModelLog) -> None:
     model.check()
 
 
-def test_a_staged_batch_says_where_it_stands(model: ModelLog) -> None:
+def test_a_staged_batch_has_its_base_offset(model: ModelLog) -> None:
     """Base offset and leader epoch are written into the request's own memory; the checksum does not cover them."""
     data = batch(2)
     expected = stored(data, 1, model.log.leader_epoch)
@@ -89,7 +89,7 @@ def test_log_append_time(tmp_path: Path) -> None:
         (LogConfig(cleanup_policy=("compact",)), {"codec": 1}, 87),
     ],
 )
-def test_what_the_topic_does_not_admit(
+def test_batches_beyond_the_limits_are_rejected(
     tmp_path: Path, config: LogConfig, fields: dict[str, object], error: int
 ) -> None:
     model = opened(tmp_path, config)
@@ -97,7 +97,7 @@ def test_what_the_topic_does_not_admit(
     model.check()
 
 
-def test_what_is_just_admitted(tmp_path: Path) -> None:
+def test_batches_at_the_limits_are_accepted(tmp_path: Path) -> None:
     config = LogConfig(
         message_timestamp_after_max_ms=10,
         message_timestamp_before_max_ms=10,
@@ -296,7 +296,7 @@ def test_the_recovery_point_moves_after_the_leader_epochs_are_durable(
     assert log.recovery_point == 1
 
 
-def test_a_log_that_cannot_be_made_durable_goes_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_made_durable_is_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(errno.EIO, "injected")
 
@@ -314,7 +314,7 @@ def test_a_log_that_cannot_be_made_durable_goes_offline(model: ModelLog, monkeyp
 # ---- failed writes ----------------------------------------------------------------------------------------------
 
 
-def test_short_writes_are_gone_on_with(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_continued(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
 
     def short(fd: int, buffers: Sequence[memoryview], position: int) -> int:
@@ -326,7 +326,7 @@ def test_short_writes_are_gone_on_with(model: ModelLog, monkeypatch: pytest.Monk
     model.check()
 
 
-def test_more_batches_than_the_kernel_takes_at_once(model: ModelLog) -> None:
+def test_more_batches_than_one_system_call_writes(model: ModelLog) -> None:
     model.append([batch(1) for _ in range(1500)])
     model.check()
 
@@ -397,7 +397,7 @@ def refuses_all_until_it_has_caught_up(log: PartitionLog) -> None:
 
 
 @pytest.mark.parametrize("config", [LogConfig(), SMALL], ids=["one segment", "across rolls"])
-def test_what_a_failed_write_has_left_goes_with_a_clean_close(
+def test_the_rest_of_a_failed_write_is_removed_by_a_clean_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: LogConfig
 ) -> None:
     """A start of the broker would treat whole batches as acknowledged."""
@@ -426,7 +426,7 @@ def test_what_a_failed_write_has_left_goes_with_a_clean_close(
     model.check()
 
 
-def test_a_log_that_cannot_be_restored_goes_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_restored_is_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, "injected")
 
@@ -447,7 +447,7 @@ def test_a_log_that_cannot_be_restored_goes_offline(model: ModelLog, monkeypatch
 # ---- the rest ---------------------------------------------------------------------------------------------------
 
 
-def test_deleted_records_go_with_whole_segments(tmp_path: Path) -> None:
+def test_deleted_records_are_removed_with_whole_segments(tmp_path: Path) -> None:
     model = opened(tmp_path, SMALL)
     model.append([batch(1, size=50) for _ in range(40)])
     log = model.log

@@ -157,7 +157,7 @@ def test_the_newest_readable_snapshot_up_to_the_end_is_loaded(tmp_path: Path) ->
     assert SnapshotFiles(tmp_path).load(0)[0] is None
 
 
-def test_snapshots_that_nobody_needs_go(tmp_path: Path) -> None:
+def test_unneeded_snapshots_are_deleted(tmp_path: Path) -> None:
     files = SnapshotFiles(tmp_path)
     for offset in range(1, 8):
         files.write(offset, encode(ProducerState()))

@@ -113,7 +113,7 @@ def test_durable_batches_after_a_damaged_one_are_kept_in_another_file(tmp_path: 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
 @pytest.mark.parametrize("damage", ["removed", "cut", "zeros", "noise"])
 @pytest.mark.parametrize("recovery_point", [0, 20, 50])
-def test_what_can_be_rebuilt_is_rebuilt(tmp_path: Path, suffix: str, damage: str, recovery_point: int) -> None:
+def test_indexes_and_snapshots_are_rebuilt(tmp_path: Path, suffix: str, damage: str, recovery_point: int) -> None:
     """Indexes and snapshots lost or damaged by a crash beyond the recovery point are rebuilt."""
     model = filled(tmp_path / "t", SMALL, 50)
     assert model.log is not None
@@ -141,7 +141,7 @@ def test_an_index_that_is_missing_below_the_recovery_point_returns(tmp_path: Pat
     assert all(path.stat().st_size for path in sorted(model.directory.glob("*.index"))[:-1])
 
 
-def test_stale_bytes_behind_the_end_are_not_taken_for_batches(tmp_path: Path) -> None:
+def test_stale_bytes_beyond_the_end_are_not_read_as_batches(tmp_path: Path) -> None:
     model = filled(tmp_path / "t", LogConfig(), 5)
     path = active_file(model)
     path.write_bytes(path.read_bytes() + model.acknowledged[2])
@@ -149,7 +149,7 @@ def test_stale_bytes_behind_the_end_are_not_taken_for_batches(tmp_path: Path) ->
     assert len(model.acknowledged) == 5
 
 
-def test_leftovers_of_other_steps_go(tmp_path: Path) -> None:
+def test_leftovers_of_other_steps_are_deleted(tmp_path: Path) -> None:
     model = filled(tmp_path / "t", LogConfig(), 5)
     names = ("00000000000000000009.index", "00000000000000000000.log.cleaned", "leader-epoch-checkpoint.tmp")
     for name in names:
@@ -199,7 +199,7 @@ def test_a_start_beyond_the_end_begins_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "published", [PublishedEnd(9, 0, 10_000, 0), PublishedEnd(3, 3, 10, 0), PublishedEnd(1, 0, 100, 0)]
 )
-def test_files_that_lack_what_was_acknowledged_are_not_touched(tmp_path: Path, published: PublishedEnd) -> None:
+def test_files_without_acknowledged_records_are_not_changed(tmp_path: Path, published: PublishedEnd) -> None:
     """Beyond the file's end, in a missing segment, in the middle of a batch: the partition stays offline."""
     model = filled(tmp_path / "t", LogConfig(), 5)
     with pytest.raises(LogDamaged):

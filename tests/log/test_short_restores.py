@@ -97,7 +97,7 @@ def test_a_log_of_very_many_segments_is_restored_with_as_few_looks_as_one_of_few
     assert looks[0] == looks[1]
 
 
-def test_segments_that_could_not_be_removed_go_with_the_next_attempt(
+def test_segments_that_could_not_be_removed_are_removed_by_the_next_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = opened(tmp_path, SMALL)
@@ -140,7 +140,7 @@ def test_an_index_of_very_many_aborted_transactions_is_cut_with_few_looks(
 
 
 @pytest.mark.parametrize("shift", range(0, 180, 7))
-def test_markers_are_read_wherever_what_is_read_at_a_time_ends(tmp_path: Path, shift: int) -> None:
+def test_markers_are_read_across_the_ends_of_reads(tmp_path: Path, shift: int) -> None:
     """Also a marker whose header alone was read together with the batches before it."""
     path = tmp_path / "log"
     marker = bytes(end_transaction_marker(7, 1, 3, False, TIMESTAMP_MS))
@@ -156,7 +156,7 @@ def test_markers_are_read_wherever_what_is_read_at_a_time_ends(tmp_path: Path, s
     assert [stated for _, stated in found] == [None, *[EndTransactionMarker(commit=False, coordinator_epoch=3)] * 2]
 
 
-def test_a_start_that_walks_much_takes_the_snapshot_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_reads_much_writes_the_snapshot_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the first commit, which very many logs may have in the same turn."""
     model = opened(tmp_path)
     log = log_of(model)

@@ -78,7 +78,7 @@ def test_codec_and_append_time_together(tmp_path, clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
-def test_levels_take_effect(tmp_path, clock: FakeClock, codec: str) -> None:
+def test_levels_of_compression_are_applied(tmp_path, clock: FakeClock, codec: str) -> None:
     sizes = []
     numbers = random.Random(3)
     words = [bytes(numbers.choices(b"abcdefgh", k=numbers.randrange(2, 9))) for _ in range(400)]
@@ -165,7 +165,7 @@ def test_the_limit_is_never_less_than_a_whole_batch(tmp_path, clock: FakeClock) 
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_compacted_topics_take_nothing_that_cannot_be_read_again(tmp_path, clock: FakeClock, codec: int) -> None:
+def test_compacted_topics_reject_unreadable_batches(tmp_path, clock: FakeClock, codec: int) -> None:
     log = open_log(tmp_path, clock, cleanup_policy=("compact",))
     one = records_of(record_batch([b"x"], keys=[b"1"]))
     lies = {

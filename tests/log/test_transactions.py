@@ -127,7 +127,7 @@ def test_markers_are_validated(tmp_path: Path) -> None:
     assert index_entries(tmp_path / "t") == []
 
 
-def test_a_transaction_takes_only_its_own(tmp_path: Path) -> None:
+def test_a_transaction_accepts_only_its_own_batches(tmp_path: Path) -> None:
     model = open_log(tmp_path / "t")
     log = model.log
     assert log is not None
@@ -178,7 +178,7 @@ def test_deleting_records_of_an_open_transaction(tmp_path: Path) -> None:
     assert log.last_stable_offset == log.log_end_offset == 32
 
 
-def test_index_entries_go_with_their_segment(tmp_path: Path) -> None:
+def test_index_entries_are_removed_with_their_segment(tmp_path: Path) -> None:
     model = open_log(tmp_path / "t")
     log = model.log
     assert log is not None
@@ -225,7 +225,7 @@ def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_schedule, "SNAPSHOT_INTERVAL_BYTES", 20_000)
 
 
-def test_readers_see_what_is_committed_whatever_is_interleaved(tmp_path: Path) -> None:
+def test_readers_see_committed_records_in_any_interleaving(tmp_path: Path) -> None:
     """Producers, markers, rolls, replacements and restarts in any order, compared with the plain list of batches."""
     numbers = random.Random(random_seed())
     for run in range(8):
@@ -355,7 +355,7 @@ def test_an_unpublished_entry_is_never_believed(tmp_path: Path) -> None:
     check_transactions(model, [reader, LogReader(tmp_path / "t")], 10_000)
 
 
-def test_an_old_end_and_a_newer_stable_offset_never_go_together(tmp_path: Path) -> None:
+def test_an_old_end_is_never_read_with_a_newer_stable_offset(tmp_path: Path) -> None:
     """A reader reads the stable offset first, then the end: every marker that it relies on is below that end."""
     model = open_log(tmp_path / "t", ONE_SEGMENT)
     log = model.log
@@ -370,7 +370,7 @@ def test_an_old_end_and_a_newer_stable_offset_never_go_together(tmp_path: Path) 
     assert consume(reader, log.last_stable_offset, end_of(log), 10_000) == []
 
 
-def test_slices_of_other_readers_do_not_show_what_is_not_stable(tmp_path: Path) -> None:
+def test_slices_of_other_readers_do_not_show_unstable_records(tmp_path: Path) -> None:
     """Cached slices for read_uncommitted readers end beyond the stable offset."""
     model = open_log(tmp_path / "t")
     log = model.log

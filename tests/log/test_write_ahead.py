@@ -95,7 +95,7 @@ def test_a_large_batch_is_written_in_pieces_and_then_its_header(
     assert committed == [61]
 
 
-def test_what_is_staged_behind_it_is_written_too(written: Written) -> None:
+def test_batches_staged_after_it_are_written_too(written: Written) -> None:
     list(written.steps)
     written.stage()
     following = batch(1)
@@ -107,7 +107,7 @@ def test_what_is_staged_behind_it_is_written_too(written: Written) -> None:
     written.model.check()
 
 
-def test_meanwhile_batches_of_clients_wait_and_are_taken_again(written: Written) -> None:
+def test_meanwhile_batches_of_clients_wait_and_are_handled_later(written: Written) -> None:
     next(written.steps)
     small = batch(1)
     assert written.log.stage(small, unpack_header(small)) == TO_BE_VALIDATED
@@ -119,7 +119,7 @@ def test_meanwhile_batches_of_clients_wait_and_are_taken_again(written: Written)
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_what_this_process_appends_does_not_wait(written: Written, steps: int) -> None:
+def test_batches_of_this_process_do_not_wait(written: Written, steps: int) -> None:
     """It is stored at the position of the large one, which is then written again after it."""
     for _ in range(steps):
         next(written.steps)
@@ -135,7 +135,7 @@ def test_what_this_process_appends_does_not_wait(written: Written, steps: int) -
     assert len(content) == written.log.position
 
 
-def test_what_this_process_stages_first_stands_first(written: Written) -> None:
+def test_the_batch_that_this_process_stages_first_is_stored_first(written: Written) -> None:
     list(written.steps)
     own = batch(1)
     assert written.log.stage(own, unpack_header(own), is_own=True) == (0, 3, -1)
@@ -176,7 +176,7 @@ def test_a_roll_that_is_staged_meanwhile(tmp_path: Path) -> None:
     written.commit()
 
 
-def test_the_next_one_does_not_go_over_one_that_is_staged(written: Written) -> None:
+def test_the_next_one_does_not_overwrite_a_staged_one(written: Written) -> None:
     list(written.steps)
     written.stage()
     other = batch(2, LARGE + 5)
@@ -211,7 +211,7 @@ def test_one_that_is_rejected_in_the_end_leaves_nothing(written: Written) -> Non
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_disk_that_does_not_take_it(written: Written, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_failed_write_ahead_is_rejected(written: Written, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """With a full disk the commit does no further harm; a broken disk is not written again."""
     next(written.steps)
 
@@ -237,7 +237,7 @@ def test_a_disk_that_does_not_take_it(written: Written, monkeypatch: pytest.Monk
         assert stage(written.log, batch(1)) == (0, 3, -1)
 
 
-def test_a_log_that_must_take_nothing_more(written: Written) -> None:
+def test_a_held_log_rejects_the_batch(written: Written) -> None:
     next(written.steps)
     written.log.hold(AppendHold.CLIENTS)
     assert not list(written.steps)
@@ -257,7 +257,7 @@ def test_a_start_of_the_broker_finds_nothing_of_it_before_its_commit(tmp_path: P
     assert log_bytes(written.model.directory) == b"".join(written.model.acknowledged)
 
 
-def test_with_the_brokers_time_its_copy_is_what_is_written(tmp_path: Path) -> None:
+def test_with_the_brokers_time_its_copy_is_written(tmp_path: Path) -> None:
     model = ModelLog(
         tmp_path / "topic-0", LogConfig(message_timestamp_type="LogAppendTime"), FakeClock(wall_ms=TIMESTAMP_MS + 5)
     )

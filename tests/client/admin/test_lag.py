@@ -56,7 +56,7 @@ def facts(row: PartitionLag) -> tuple[int | None, float | None, tuple[str, ...]]
     return row.lag_records, row.lag_seconds, row.notes
 
 
-def test_a_group_that_is_behind_is_as_late_as_its_next_record() -> None:
+def test_the_lag_of_a_group_is_the_age_of_its_next_record() -> None:
     log = Log([batch(0, 5, 60), batch(5, 5, 30)], end=10)
     assert facts(measured(log, 0)) == (10, 60.0, ())
     assert facts(measured(log, 3)) == (7, 57.0, ())
@@ -118,7 +118,7 @@ def test_offsets_that_compaction_emptied_hold_nothing_to_be_late_with() -> None:
     assert facts(measured(Log([batch(0, 3, 60)], end=6), 3)) == (3, 0.0, (lag.NO_RECORDS,))
 
 
-def test_odd_times_are_told() -> None:
+def test_odd_times_are_reported() -> None:
     assert facts(measured(Log([batch(0, 1, -60)], end=1), 0)) == (1, 0.0, (lag.FUTURE,))
     without = record_batch([b"v"], timestamp_ms=-1)
     assert facts(measured(Log([without], end=1), 0)) == (1, None, (lag.NO_TIME,))
@@ -145,7 +145,7 @@ def test_every_partition_is_found_however_little_a_response_holds() -> None:
     assert [row.partition for row in rows] == partitions
 
 
-def test_records_that_go_while_they_are_looked_for() -> None:
+def test_records_that_are_deleted_while_they_are_searched() -> None:
     log = Log([batch(0, 5, 60)], end=5)
     fake = FakeBroker({PARTITION: log})
     ended = {"partition_index": 0, "error_code": 1}

@@ -14,7 +14,7 @@ def test_ranges_are_those_of_kafka() -> None:
     assert given["c1"] == [TopicPartition("t0", 2), TopicPartition("t1", 2)]
 
 
-def test_each_partition_goes_to_one_member_that_wants_it() -> None:
+def test_each_partition_is_assigned_to_one_subscribed_member() -> None:
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
     for _ in range(200):

@@ -48,7 +48,7 @@ def test_g02_names_without_an_address_are_left_out_as_long_as_there_are_others(
         parse_bootstrap([], USE_ALL_DNS_IPS, look_up)
 
 
-def test_g02_canonical_names_stand_for_all_addresses_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_g02_canonical_names_are_used_for_all_addresses_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     two = [Address(socket.AF_INET, "10.0.0.1"), Address(socket.AF_INET, "10.0.0.2")]
     monkeypatch.setattr(socket, "getfqdn", lambda host: f"broker-{host[-1]}.example.org")
     found = parse_bootstrap(["brokers:9092"], CANONICAL_BOOTSTRAP, lambda _: two)

@@ -68,7 +68,7 @@ def test_g29_equal_backoffs_have_no_jitter() -> None:
         assert states.connection_delay_ms(1, 0) == 70
 
 
-def test_g29_addresses_are_tried_in_turn_and_looked_up_again_when_all_were(
+def test_g29_addresses_are_tried_one_after_the_other_and_looked_up_again_at_the_end(
     states: ClusterConnectionStates, resolver: Resolver
 ) -> None:
     tried = []

@@ -65,7 +65,7 @@ def ended(response: bytes) -> None:
 
 
 @pytest.mark.parametrize("disturb", [another_id, cut, shorter, not_kafkas, ended])
-def test_g23_g31_a_response_that_is_none_fails_what_is_in_flight_and_the_next_connection_works(
+def test_g23_g31_an_invalid_response_fails_requests_in_flight_and_the_next_connection_works(
     relay: Relay, disturb: Disturb
 ) -> None:
     with client_of(relay.port) as client:
@@ -81,7 +81,7 @@ def test_g23_g31_a_response_that_is_none_fails_what_is_in_flight_and_the_next_co
         client.poll_until(lambda: client.network.in_flight_count == 0, "the responses to the client's own requests")
 
 
-def test_g30_a_connection_on_which_nothing_comes_any_more_is_given_up(relay: Relay) -> None:
+def test_g30_a_silent_connection_is_closed(relay: Relay) -> None:
     with client_of(relay.port, IMPATIENT) as client:
         node = connected(client)
         client.poll_until(lambda: client.network.in_flight_count == 0, "the responses to the client's own requests")
@@ -114,7 +114,7 @@ def test_g30_a_listener_that_never_responses_is_given_up(accepts: bool) -> None:
                 client.poll_until(lambda: not client.network.connection_failed(node), "another attempt")
 
 
-def test_g31_a_broker_that_is_killed_fails_what_is_in_flight_and_is_found_again(tmp_path: Path) -> None:
+def test_g31_a_killed_broker_fails_requests_in_flight_and_is_found_again(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, ephemeral=False).start()
     try:
         with client_of(broker.port) as client:

@@ -242,7 +242,7 @@ def test_g05_a_topic_that_is_not_used_is_forgotten() -> None:
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationFailed),
     ],
 )
-def test_g05_what_is_wrong_with_a_topic_is_raised_for_that_topic_once(code: int, error: type[Exception]) -> None:
+def test_g05_the_error_of_a_topic_is_raised_for_that_topic_once(code: int, error: type[Exception]) -> None:
     metadata = new_metadata()
     metadata.add("good", 0)
     metadata.add("bad", 0)

@@ -29,7 +29,7 @@ def world() -> World:
     return world
 
 
-def test_g28_a_connection_is_asked_what_it_speaks_before_it_is_used() -> None:
+def test_g28_api_versions_are_requested_before_a_connection_is_used() -> None:
     world = World()
     world.know()
     [node, _] = world.nodes
@@ -87,7 +87,7 @@ def test_g28_a_rejected_authentication_is_reported(world: World) -> None:
         world.metadata.raise_fatal_error()
 
 
-def test_g22_a_node_is_ready_when_no_metadata_is_due_and_its_connection_takes_a_request(world: World) -> None:
+def test_g22_a_node_is_ready_when_no_metadata_is_due_and_its_connection_is_free(world: World) -> None:
     node, client = world.nodes[0], world.client
     assert client.ready(node, world.now_ms)
     world.metadata.request_update()
@@ -162,7 +162,7 @@ def test_g34_the_highest_common_version_is_used(world: World) -> None:
     assert [each.api_version for each in world.selector.sent[-2:]] == [3, 5]
 
 
-def test_g34_what_the_broker_does_not_speak_is_never_sent(world: World) -> None:
+def test_g34_unsupported_requests_are_not_sent(world: World) -> None:
     before = len(world.selector.sent)
     request = world.send(1, versions=(6, 9))
     polls = len(world.selector.timeouts)
@@ -213,7 +213,7 @@ def test_g30_a_request_without_a_response_ends_its_connection(world: World) -> N
     assert 1 not in world.selector.endpoints
 
 
-def test_g30_a_connection_that_takes_too_long_is_given_up_and_the_next_attempt_may_take_longer() -> None:
+def test_g30_a_slow_connection_is_closed_and_the_next_attempt_has_more_time() -> None:
     world = World(NetworkConfig(client_id="me", socket_connection_setup_timeout_ms=1000))
     world.know()
     node = world.nodes[0]
@@ -229,7 +229,7 @@ def test_g30_a_connection_that_takes_too_long_is_given_up_and_the_next_attempt_m
         assert min(0.8 * 1000 * 2**attempt, 24_000) - 1 <= length <= min(1.2 * 1000 * 2**attempt, 30_000) + 1
 
 
-def test_g31_what_is_in_flight_fails_in_the_order_in_which_it_was_sent(world: World) -> None:
+def test_g31_requests_in_flight_fail_in_the_order_in_which_they_were_sent(world: World) -> None:
     sent = [world.send(1) for _ in range(4)]
     world.selector.response(1, ANSWER)
     world.selector.end(1)
@@ -308,7 +308,7 @@ def test_g09_metadata_is_asked_of_the_node_with_the_least_to_do(world: World) ->
     assert found == {busy, idle}, "it begins anywhere"
 
 
-def test_g09_a_connection_that_is_being_made_goes_before_one_that_would_have_to_be() -> None:
+def test_g09_a_connecting_node_is_preferred_to_an_unconnected_one() -> None:
     world = World(brokers=3)
     world.know()
     first, second, third = world.nodes
@@ -354,7 +354,7 @@ def test_g09_with_the_strategy_none_the_client_stays_with_the_nodes_it_knows() -
 
 
 @pytest.mark.parametrize(("by", "strategy"), [("time", "rebootstrap"), ("error code", "REBOOTSTRAP")])
-def test_g09_rebootstrap_after_too_long_without_metadata_or_when_the_broker_says_so(by: str, strategy: str) -> None:
+def test_g09_rebootstrap_after_too_long_without_metadata_or_by_the_brokers_error(by: str, strategy: str) -> None:
     world = World(
         NetworkConfig(
             client_id="me", metadata_recovery_strategy=strategy, metadata_recovery_rebootstrap_trigger_ms=5000

@@ -125,7 +125,7 @@ def test_g37_sockets_keep_alive_send_without_delay_and_have_the_buffers_asked_fo
         each.close()
 
 
-def test_g37_a_connection_that_stands_at_once_needs_no_event(
+def test_g37_an_immediate_connection_needs_no_event(
     selector: Selector, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def connect_at_once(self: socket.socket, address: object) -> int:
@@ -141,7 +141,7 @@ def test_g37_a_connection_that_stands_at_once_needs_no_event(
     assert selector.is_channel_ready(1)
 
 
-def test_responses_are_cut_out_of_whatever_pieces_come(selector: Selector, listener: Listener) -> None:
+def test_responses_are_read_from_any_pieces(selector: Selector, listener: Listener) -> None:
     peer = connect(selector, listener)
     contents = [b"four", b"x" * 200_000, b"more", b"y" * 70_000, b"last"]
     wire = b"".join(map(frame, contents))
@@ -154,9 +154,7 @@ def test_responses_are_cut_out_of_whatever_pieces_come(selector: Selector, liste
     assert found == contents
 
 
-def test_a_request_leaves_in_its_buffers_also_when_the_socket_takes_only_parts(
-    selector: Selector, listener: Listener
-) -> None:
+def test_a_request_is_sent_from_its_buffers_also_in_partial_writes(selector: Selector, listener: Listener) -> None:
     peer = connect(selector, listener)
     # More buffers than one system call accepts, and more bytes than a socket does.
     parts = [bytes([number % 251]) * (1 + number % 7) for number in range(3000)]
@@ -186,9 +184,7 @@ def _read(peer: socket.socket, into: bytearray, size: int) -> None:
         into += peer.recv(1 << 20)
 
 
-def test_g31_the_end_of_a_connection_is_reported_after_what_came_before_it(
-    selector: Selector, listener: Listener
-) -> None:
+def test_g31_the_end_of_a_connection_is_reported_after_its_responses(selector: Selector, listener: Listener) -> None:
     peer = connect(selector, listener)
     peer.sendall(frame(b"last words") + b"\0\0")
     peer.close()
@@ -314,7 +310,7 @@ def test_no_wake_up_is_lost_and_only_those_of_a_waiting_thread_cost_a_system_cal
     assert not working.is_alive()
 
 
-def test_a_wake_up_that_comes_as_it_is_closed_writes_to_no_other_file() -> None:
+def test_a_wake_up_during_a_close_writes_to_no_other_file() -> None:
     selector = Selector(NetworkConfig(), PLAIN_TEXT, SystemClock())
     # As the caller of a wake-up sees it that was stopped between its look and its call.
     selector._is_selecting = True
@@ -332,7 +328,7 @@ def test_a_wake_up_that_comes_as_it_is_closed_writes_to_no_other_file() -> None:
             os.close(fd)
 
 
-def test_closing_a_channel_is_not_told_and_makes_room_for_another(selector: Selector, listener: Listener) -> None:
+def test_closing_a_channel_is_not_reported_and_makes_room_for_another(selector: Selector, listener: Listener) -> None:
     peer = connect(selector, listener)
     with pytest.raises(IllegalState):
         selector.connect(1, listener.endpoint, -1, -1)

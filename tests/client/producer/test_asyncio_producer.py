@@ -15,7 +15,7 @@ SENDS = 40
 LIMIT_S = 30  # less than max.block.ms, for which a call may wait
 
 
-def test_g36_close_has_its_turn_while_sends_wait_and_so_have_the_threads_of_others() -> None:
+def test_g36_close_is_not_delayed_by_waiting_sends_nor_are_other_threads() -> None:
     async def scenario(address: str) -> list[object]:
         producer = AsyncProducer(bootstrap_servers=address)
         sends = [asyncio.ensure_future(producer.send("t", b"v")) for _ in range(SENDS)]

@@ -31,7 +31,7 @@ class Asking(threading.Thread):
             self.outcome = error
 
 
-def test_g17_who_asks_first_is_served_first() -> None:
+def test_g17_the_first_request_is_served_first() -> None:
     pool, served = BufferPool(100, SystemClock()), []
     pool.allocate(100, 0)
     waiting = [Asking(pool, 60, served), Asking(pool, 10, served), Asking(pool, 30, served)]
@@ -47,7 +47,7 @@ def test_g17_who_asks_first_is_served_first() -> None:
     assert pool.waited_ns > 0
 
 
-def test_g17_what_was_given_bit_by_bit_returns_when_time_is_over() -> None:
+def test_g17_partly_allocated_memory_is_released_at_the_timeout() -> None:
     pool, served = BufferPool(100, SystemClock()), []
     pool.allocate(100, 0)
     first = Asking(pool, 80, served, max_block_ms=50)

@@ -48,7 +48,7 @@ def test_values_are_of_python_or_as_files_have_them() -> None:
         ("transaction.two.phase.commit.enable", True, "KIP-939"),
     ],
 )
-def test_what_cannot_be_is_rejected_with_what_can(name, value, complaint) -> None:
+def test_invalid_values_are_rejected_with_the_valid_ones(name, value, complaint) -> None:
     with pytest.raises(ConfigError) as failure:
         read_config({"bootstrap.servers": "a:1", name: value})
     assert name in str(failure.value)
@@ -87,7 +87,7 @@ def test_g25_idempotence_is_rejected_where_asked_for_and_switched_off_elsewhere(
     assert not config(max_in_flight_requests_per_connection=6, enable_idempotence=False).settings.enable_idempotence
 
 
-def test_g38_names_of_kafka_0_10_are_read_as_what_has_taken_their_place(caplog) -> None:
+def test_g38_names_of_kafka_0_10_are_read_as_their_replacements(caplog) -> None:
     found = config(metadata_fetch_timeout_ms=1234, timeout_ms=4321).settings
     assert (found.max_block_ms, found.request_timeout_ms) == (1234, 4321)
     assert config(block_on_buffer_full=True).settings.max_block_ms == 2**63 - 1
@@ -96,6 +96,6 @@ def test_g38_names_of_kafka_0_10_are_read_as_what_has_taken_their_place(caplog) 
     assert caplog.text.count("is a name of Kafka 0.10") == 5
 
 
-def test_what_is_javas_alone_is_accepted_with_a_warning(caplog) -> None:
+def test_settings_of_java_alone_are_accepted_with_a_warning(caplog) -> None:
     config(metric_reporters="x.Y")
     assert "metric.reporters has no effect here" in caplog.text

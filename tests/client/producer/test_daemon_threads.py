@@ -10,7 +10,7 @@ from rotunda.broker.client.producer.asyncio_producer import DaemonThreads
 from tests.support.deadline import deadline_s
 
 
-def test_outcomes_come_back_and_further_calls_wait_for_a_thread() -> None:
+def test_outcomes_are_returned_and_further_calls_wait_for_a_thread() -> None:
     threads = DaemonThreads(2, "calls of a test")
     go = threading.Event()
     waiting = [threads.submit(go.wait, deadline_s()) for _ in range(2)]
@@ -34,7 +34,7 @@ def test_a_call_that_is_cancelled_before_it_begins_is_not_made() -> None:
     assert threads.submit(called.is_set).result(deadline_s()) is False
 
 
-def test_they_end_when_they_are_told_and_have_done_everything() -> None:
+def test_threads_end_after_all_their_calls() -> None:
     threads = DaemonThreads(3, "calls of a third")
     done = [threads.submit(threading.current_thread) for _ in range(5)]
     threads.end()

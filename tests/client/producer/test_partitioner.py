@@ -71,7 +71,7 @@ def test_g13_queues_are_weighed_by_their_length() -> None:
     assert partitioner.cumulative_weights == [1, 2]
 
 
-def test_g13_what_is_drawn_has_the_weights() -> None:
+def test_g13_partitions_are_drawn_by_their_weights() -> None:
     seed = random_seed()
     print(f"seed {seed}")
     partitioner = BuiltInPartitioner(TOPIC, 1, random.Random(seed).randrange)
@@ -87,7 +87,7 @@ def test_g13_what_is_drawn_has_the_weights() -> None:
     assert abs(found[2] - 3000) < 300
 
 
-def test_g14_round_robin_takes_each_partition_with_a_leader_in_turn() -> None:
+def test_g14_round_robin_uses_each_partition_with_a_leader_in_order() -> None:
     partitioner = RoundRobinPartitioner()
 
     def next_of(leaders: list[int | None]) -> int:

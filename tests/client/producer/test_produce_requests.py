@@ -33,7 +33,7 @@ def random_parts(chance: random.Random) -> list[Part]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_says_what_it_was_given_and_copies_no_batch(version: int) -> None:
+def test_a_request_has_its_fields_and_copies_no_batch(version: int) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -57,7 +57,7 @@ def test_a_request_says_what_it_was_given_and_copies_no_batch(version: int) -> N
     assert read == {(p.topic if version < 13 else p.topic_id, p.partition): p.records for p in parts}
 
 
-def test_the_version_says_by_what_topics_go_and_which_protocol_the_transaction_has() -> None:
+def test_the_version_determines_topic_ids_and_the_protocol_of_the_transaction() -> None:
     """Names where an id is unknown (12), and 11 in a transaction of protocol 1 (KIP-890)."""
     known, unknown = Part("a", IDS["orders"], 0, b""), Part("b", bytes(16), 0, b"")
     assert newest_version([known], transactional_v1=False) == 13

@@ -22,7 +22,7 @@ async def waited_for(future: RecordFuture) -> RecordMetadata:
     return await future
 
 
-def test_a_task_that_is_cancelled_takes_none_of_those_along_that_wait_for_the_same_batch() -> None:
+def test_a_cancelled_task_does_not_cancel_others_that_wait_for_the_same_batch() -> None:
     async def scenario() -> RecordMetadata:
         batch, (first, second) = batch_with(2)
         given_up, waiting = (asyncio.ensure_future(waited_for(each)) for each in (first, second))
@@ -38,7 +38,7 @@ def test_a_task_that_is_cancelled_takes_none_of_those_along_that_wait_for_the_sa
     assert asyncio.run(scenario()).offset == 41
 
 
-def test_what_runs_out_of_time_leaves_the_record_to_be_waited_for_again() -> None:
+def test_after_a_timeout_a_record_can_be_awaited_again() -> None:
     async def scenario() -> RecordMetadata:
         batch, (only,) = batch_with(1)
         try:

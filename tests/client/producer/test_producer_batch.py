@@ -83,7 +83,7 @@ def test_records_of_all_kinds_are_read_as_they_were_appended(codec) -> None:
     ] == [(each.offset, each.timestamp_ms, -1 if each.value is None else len(each.value)) for each in records]
 
 
-def test_g16_a_batch_takes_no_record_beyond_its_room_but_a_first_one() -> None:
+def test_g16_a_batch_accepts_no_record_beyond_its_size_but_a_first_one() -> None:
     batch = batch_of(200)
     assert batch.try_append(BASE_MS, None, bytes(500), headers_bytes(()), None) is not None
     assert batch.is_full
@@ -112,7 +112,7 @@ def test_a_batch_that_gets_another_sequence_is_written_again_and_the_earlier_mem
     assert header.crc == crc32c(after[CRC_START:])
 
 
-def test_g26_the_parts_of_a_split_batch_take_over_records_futures_and_callbacks() -> None:
+def test_g26_the_parts_of_a_split_batch_have_its_records_futures_and_callbacks() -> None:
     reported: list[tuple[int, KafkaError | None]] = []
     batch = batch_of()
     futures = [

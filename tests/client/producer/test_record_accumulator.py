@@ -77,7 +77,7 @@ def test_g16_a_batch_is_closed_when_a_record_does_not_fit_and_the_first_may_be_l
     assert queues.pool.available_bytes < MEMORY - 2 * BATCH - 5000
 
 
-def test_g16_memory_that_is_not_needed_after_all_goes_back() -> None:
+def test_g16_unused_memory_is_released() -> None:
     queues = Queues()
     received = queues.pool.allocate
 
@@ -184,7 +184,7 @@ def test_g19_a_retry_waits_for_its_backoff_unless_there_is_a_new_leader() -> Non
     assert queues.drain() == [batch]
 
 
-def test_g20_a_request_takes_one_batch_a_partition_and_begins_elsewhere_each_time() -> None:
+def test_g20_a_request_has_one_batch_a_partition_and_begins_elsewhere_each_time() -> None:
     queues = Queues(cluster_of([1, 1, 1]))
     for partition in range(3):
         for _ in range(3):
@@ -217,7 +217,7 @@ def test_g24_a_muted_partition_is_left_alone() -> None:
     assert len(queues.drain()) == 1
 
 
-def test_g24_retries_go_back_in_the_order_of_their_sequences() -> None:
+def test_g24_retries_are_queued_in_the_order_of_their_sequences() -> None:
     def batch(sequence: int) -> ProducerBatch:
         made = ProducerBatch(TopicPartition(TOPIC, 0), BATCH, 0.0, Compression())
         made.set_producer_state(1, 0, sequence, False)
@@ -243,7 +243,7 @@ def test_g27_batches_past_their_delivery_timeout_are_removed() -> None:
     assert queues.drain() == []
 
 
-def test_g35_a_flush_waits_for_what_is_incomplete_when_it_begins_and_no_more() -> None:
+def test_g35_a_flush_waits_only_for_batches_incomplete_at_its_start() -> None:
     queues = Queues()
     first = queues.append(0)
     queues.accumulator.begin_flush()
@@ -276,7 +276,7 @@ def test_g35_a_flush_with_a_timeout_ends() -> None:
     assert queues.ready() == []
 
 
-def test_g36_a_close_by_force_fails_what_waits_and_what_is_on_its_way() -> None:
+def test_g36_a_forced_close_fails_waiting_and_sent_batches() -> None:
     queues = Queues()
     futures: list[RecordFuture] = [queues.append(0).future]
     queues.drain()
@@ -291,7 +291,7 @@ def test_g36_a_close_by_force_fails_what_waits_and_what_is_on_its_way() -> None:
     assert queues.pool.available_bytes == MEMORY
 
 
-def test_what_was_not_sent_can_be_failed_alone() -> None:
+def test_unsent_batches_can_be_failed_alone() -> None:
     queues = Queues()
     sent = queues.append(0).future
     (batch,) = queues.drain()
@@ -319,7 +319,7 @@ def test_g26_a_batch_that_is_too_large_for_the_broker_is_cut_until_it_fits() -> 
     assert queues.pool.available_bytes == MEMORY
 
 
-def test_compressed_batches_take_what_they_are_expected_to_come_to() -> None:
+def test_compressed_batches_are_filled_to_their_expected_size() -> None:
     queues = Queues(compression_type="gzip")
     counts = []
     for _ in range(60):

@@ -72,7 +72,7 @@ class Sending:
 
 
 @pytest.mark.usefixtures("often")
-def test_each_record_stands_where_its_future_says_whatever_threads_send_and_drain() -> None:
+def test_each_record_has_the_offset_of_its_future_with_any_threads() -> None:
     sending = Sending()
     sent: list[list[tuple[bytes, RecordFuture]]] = [[] for _ in range(3)]
     left = threading.Semaphore(0)

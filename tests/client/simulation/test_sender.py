@@ -53,7 +53,7 @@ def errors_of(rig: Rig) -> list[type[KafkaError] | None]:
     return [None if each.error is None else type(each.error) for each in rig.records]
 
 
-def test_g21_one_request_a_node_takes_all_of_its_partitions() -> None:
+def test_g21_one_request_a_node_has_all_of_its_partitions() -> None:
     """`G21`: six partitions on three nodes are three requests; nothing is sent before it has lingered."""
     rig = calm_rig(ClusterConfig(nodes=3, partitions=6), linger_ms=50, batch_size=4000)
 
@@ -128,7 +128,7 @@ def test_g26_several_records_that_are_named_are_invalid_records() -> None:
         (ErrorCode.INVALID_RECORD, InvalidRecord),
     ],
 )
-def test_g26_what_is_rejected_for_good_fails_at_once(code: ErrorCode, error: type[KafkaError]) -> None:
+def test_g26_errors_that_are_not_retriable_fail_at_once(code: ErrorCode, error: type[KafkaError]) -> None:
     rig = calm_rig()
     rig.cluster.outcome = PartResponse(None, None, 0, code, -1)
     rig.run(sending(rig, 1))

@@ -46,7 +46,7 @@ def forgetting(rig: Rig, *, start: int | None = None) -> None:
     log.answer_to_unknown = ErrorCode.UNKNOWN_PRODUCER_ID
 
 
-def test_g24_a_producer_whose_records_are_all_gone_begins_again() -> None:
+def test_g24_a_producer_without_records_in_the_log_begins_again() -> None:
     """UNKNOWN_PRODUCER_ID: an idempotent producer numbers batches in flight from 0, with its next epoch."""
     rig = calm_rig(linger_ms=0, batch_size=100)
 
@@ -115,7 +115,7 @@ def test_g24_a_transaction_continues_only_if_nothing_acknowledged_is_lost(is_los
     assert log.values(committed_only=True) == [each.value for each in committed]
 
 
-def test_g24_after_the_last_epoch_comes_another_producer_id() -> None:
+def test_g24_after_the_last_epoch_there_is_another_producer_id() -> None:
     """An idempotent producer with epoch 32767 requests a new id, and waiting batches are renumbered."""
     rig = calm_rig()
     rig.cluster.first_epoch = LAST_EPOCH
@@ -137,7 +137,7 @@ def test_g24_after_the_last_epoch_comes_another_producer_id() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_g24_a_transactional_producer_takes_the_id_that_follows_the_last_epoch(version: int) -> None:
+def test_g24_a_transactional_producer_uses_the_id_that_follows_the_last_epoch(version: int) -> None:
     """KIP-890: with protocol 2 the end of a transaction brings the new id; before, the next InitProducerId."""
     rig = calm_rig(ClusterConfig(nodes=1, partitions=1, transaction_version=version), transactional_id="transfers")
     rig.cluster.coordinator.first_epoch = LAST_EPOCH - 3
@@ -180,7 +180,7 @@ def test_g24_sequences_begin_again_at_0() -> None:
     assert entry.batches[-1][1] == 39
 
 
-def test_g24_the_first_batch_of_a_partition_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_g24_the_first_batch_of_a_partition_is_sent_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that is not ready rejects it, and accepts any next batch from a producer without state."""
     rig = calm_rig(linger_ms=0, batch_size=100)
     rig.cluster.outcome = PartResponse(None, None, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
