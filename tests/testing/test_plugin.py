@@ -170,40 +170,23 @@ def test_marked_tests_have_a_broker_with_their_settings_and_others_have_not(pyte
     result.stdout.fnmatch_lines(["*num.partitons*did you mean num.partitions*"])
 
 
-@pytest.mark.parametrize("words", ["'x'", "{}, {}", "setting={}", "{}, settings={}", "settings=None"])
-def test_a_marker_that_is_given_something_else_is_not_passed_over(pytester: pytest.Pytester, words: str) -> None:
-    result = run(
-        pytester,
-        f"""
-        import pytest
-
-        @pytest.mark.rotunda({words})
-        def test_settings(rotunda_broker):
-            pass
-        """,
-    )
-    result.assert_outcomes(errors=1)
-    assert f"@pytest.mark.rotunda({words}): only settings are accepted" in result.stdout.str()
-
-
-@pytest.mark.parametrize("words", ["5", "partition=5", "settings={}, replicas=1"])
-def test_a_topic_marker_that_is_given_something_else_is_rejected(pytester: pytest.Pytester, words: str) -> None:
-    result = run(
-        pytester,
-        f"""
-        import pytest
-
-        @pytest.fixture
-        def rotunda_broker():
-            return None  # nothing is asked of it
-
-        @pytest.mark.rotunda_topic({words})
-        def test_topic(rotunda_topic):
-            pass
-        """,
-    )
-    result.assert_outcomes(errors=1)
-    assert "UsageError: @pytest.mark.rotunda_topic accepts only partitions=" in result.stdout.str()
+def test_markers_with_other_arguments_are_rejected(pytester: pytest.Pytester) -> None:
+    of_brokers = ["'x'", "{}, {}", "setting={}", "{}, settings={}", "settings=None"]
+    of_topics = ["5", "partition=5", "settings={}, replicas=1"]
+    fixture = "@pytest.fixture\ndef rotunda_broker():\n    return None  # nothing is asked of it\n"
+    tests = [f"@pytest.mark.rotunda({words})\ndef test_it(rotunda_broker):\n    pass\n" for words in of_brokers]
+    tests += [
+        f"{fixture}\n@pytest.mark.rotunda_topic({words})\ndef test_it(rotunda_topic):\n    pass\n"
+        for words in of_topics
+    ]
+    pytester.makepyfile(**{f"test_{number}": f"import pytest\n\n{test}" for number, test in enumerate(tests)})
+    result = pytester.runpytest_subprocess(*OPTIONS, "--continue-on-collection-errors")
+    result.assert_outcomes(errors=len(tests))
+    printed = result.stdout.str()
+    for words in of_brokers:
+        assert f"@pytest.mark.rotunda({words}): only settings are accepted" in printed
+    complaint = "E   *UsageError: @pytest.mark.rotunda_topic accepts only partitions=*"
+    result.stdout.fnmatch_lines([complaint] * len(of_topics))
 
 
 def test_what_clients_have_sent_is_listed_and_stands_in_the_report_of_a_failed_test(pytester: pytest.Pytester) -> None:
