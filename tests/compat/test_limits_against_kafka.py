@@ -44,18 +44,22 @@ class Limit(NamedTuple):
     is_held: bool = False
     #: The Java client's view before the open connections close.
     until: str = MADE
+    #: Whether a Java client meets it as well; it meets one limit of each reaction that a socket sees.
+    has_java: bool = False
 
 
 LIMITS = {
-    "A07 connections of the broker": Limit({"max.connections": str(MOST)}, is_held=True),
+    "A07 connections of the broker": Limit({"max.connections": str(MOST)}, is_held=True, has_java=True),
     "A08 connections of a listener": Limit({"listener.name.plaintext.max.connections": str(MOST)}, is_held=True),
-    "A14 connections of an address": Limit({"max.connections.per.ip": str(MOST)}, is_held=True, until=LOST),
+    "A14 connections of an address": Limit(
+        {"max.connections.per.ip": str(MOST)}, is_held=True, until=LOST, has_java=True
+    ),
     "A15 connections of an address by name": Limit(
         {"max.connections.per.ip.overrides": f"127.0.0.1:{MOST}"}, is_held=True, until=LOST
     ),
-    "A10 new connections of the broker": Limit({"max.connection.creation.rate": "2"}),
+    "A10 new connections of the broker": Limit({"max.connection.creation.rate": "2"}, has_java=True),
     "A10 new connections of a listener": Limit({"listener.name.plaintext.max.connection.creation.rate": "2"}),
-    "A12 new connections of an address": Limit({}, address_rate=2),
+    "A12 new connections of an address": Limit({}, address_rate=2, has_java=True),
 }
 
 
@@ -95,7 +99,7 @@ def test_a07_a08_a10_a12_a14_a15_what_is_seen_of_a_limit_beside_kafka(ports: dic
         if isinstance(found, BaseException):
             raise found
     assert seen["Rotunda"] == seen["Apache Kafka"]
-    assert seen["Rotunda"]["java"]["errors"] == []
+    assert not LIMITS[name].has_java or seen["Rotunda"]["java"]["errors"] == []
 
 
 def under(limit: Limit, port: int) -> dict[str, Any]:
@@ -132,7 +136,10 @@ def held(limit: Limit, port: int, stack: ExitStack) -> dict[str, Any]:
     with WireClient(port) as one:
         raw = outcome(one)
         found = {"silent": silent, "asks": _kind(raw)}
-        found["java"] = run_java(port, limit.until, stay)
+        if limit.has_java:
+            found["java"] = run_java(port, limit.until, stay)
+        while stay:
+            stay.pop().close()
         if raw == "waits":
             found["asks at last"] = outcome(one, b"")
     return found
@@ -152,6 +159,8 @@ def too_fast(limit: Limit, port: int) -> dict[str, Any]:
         raw = [stack.enter_context(WireClient(port)) for _ in range(6)]
         # How many are served all the same is a matter of time.
         seen = {_kind(outcome(one, timeout_s=LIMIT_S)) for one in raw} - {"answered"}
+    if not limit.has_java:
+        return {"asks": seen}
     java = run_java(port, "", [])
     if limit.address_rate:
         # Whether it connects too fast is a matter of time as well: `test_clients_under_limits` has clients that do.

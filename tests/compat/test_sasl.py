@@ -95,6 +95,7 @@ def test_h08_java(secured: SaslBroker, mechanism: str, tmp_path: Path) -> None:
     assert secured.records(topic) == 2, done.stderr
 
 
+@pytest.mark.compat
 @pytest.mark.needs("java")
 def test_kafka_configs_makes_shows_and_deletes_users(secured: SaslBroker, tmp_path: Path) -> None:
     """KIP-554: and a user created by it can log in."""

@@ -11,7 +11,7 @@ from ops.compatibility import preparation
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.secured_broker import SecuredBroker
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka")]
+pytestmark = [pytest.mark.compat, pytest.mark.needs("kafka")]
 
 TOOLS = "org.apache.kafka.tools"
 RECORDS = 20_000
