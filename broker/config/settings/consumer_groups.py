@@ -34,7 +34,7 @@ class ConsumerGroupSettings:
         ("classic", "consumer"),
         choices=("classic", "consumer", "share", "streams"),
         validator=_with_classic,
-        doc="Enabled protocols. Without consumer, KIP-848's requests are rejected. Without effect: share, streams.",
+        doc="Enabled protocols. Without consumer, KIP-848's requests fail. No effect: share, streams.",
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         Kind.LIST,

@@ -28,13 +28,13 @@ class ShareGroupSettings:
     """Settings of share groups. A part of BrokerConfig."""
 
     group_share_heartbeat_interval_ms: int = _int(5000, "The heartbeat interval of members.")
-    group_share_min_heartbeat_interval_ms: int = _int(5000, "Minimum share.heartbeat.interval.ms of a group.")
-    group_share_max_heartbeat_interval_ms: int = _int(15000, "Maximum share.heartbeat.interval.ms of a group.")
+    group_share_min_heartbeat_interval_ms: int = _int(5000, "Minimum share.heartbeat.interval.ms.")
+    group_share_max_heartbeat_interval_ms: int = _int(15000, "Maximum share.heartbeat.interval.ms.")
     group_share_session_timeout_ms: int = _int(
         45000, "Remove members without a heartbeat for this long from their group."
     )
-    group_share_min_session_timeout_ms: int = _int(45000, "Minimum share.session.timeout.ms of a group.")
-    group_share_max_session_timeout_ms: int = _int(60000, "Maximum share.session.timeout.ms of a group.")
+    group_share_min_session_timeout_ms: int = _int(45000, "Minimum share.session.timeout.ms.")
+    group_share_max_session_timeout_ms: int = _int(60000, "Maximum share.session.timeout.ms.")
     group_share_assignment_interval_ms: int = _int(
         0,
         "Minimum time between two assignments of a group, however many members join and leave. With Kafka's default "
@@ -42,34 +42,30 @@ class ShareGroupSettings:
         (0, None),
         dynamic=True,
     )
-    group_share_min_assignment_interval_ms: int = _int(0, "Minimum share.assignment.interval.ms of a group.", (0, None))
-    group_share_max_assignment_interval_ms: int = _int(
-        15000, "Maximum share.assignment.interval.ms of a group.", (0, None)
-    )
+    group_share_min_assignment_interval_ms: int = _int(0, "Minimum share.assignment.interval.ms.", (0, None))
+    group_share_max_assignment_interval_ms: int = _int(15000, "Maximum share.assignment.interval.ms.", (0, None))
     group_share_record_lock_duration_ms: int = _int(
         30000,
         "How long a record is locked for the consumer that fetched it. Then it is delivered to others.",
         (1000, 3_600_000),
     )
-    group_share_min_record_lock_duration_ms: int = _int(
-        15000, "Minimum share.record.lock.duration.ms of a group.", (1000, 30000)
-    )
+    group_share_min_record_lock_duration_ms: int = _int(15000, "Minimum share.record.lock.duration.ms.", (1000, 30000))
     group_share_max_record_lock_duration_ms: int = _int(
-        60000, "Maximum share.record.lock.duration.ms of a group.", (30000, 3_600_000)
+        60000, "Maximum share.record.lock.duration.ms.", (30000, 3_600_000)
     )
     group_share_delivery_count_limit: int = _int(
         5, "Maximum deliveries of a record. After the last unsuccessful one it is archived.", (2, 10)
     )
-    group_share_min_delivery_count_limit: int = _int(2, "Minimum share.delivery.count.limit of a group.", (2, 5))
-    group_share_max_delivery_count_limit: int = _int(10, "Maximum share.delivery.count.limit of a group.", (5, 25))
+    group_share_min_delivery_count_limit: int = _int(2, "Minimum share.delivery.count.limit.", (2, 5))
+    group_share_max_delivery_count_limit: int = _int(10, "Maximum share.delivery.count.limit.", (5, 25))
     group_share_partition_max_record_locks: int = _int(
         2000, "Maximum records of a partition in flight in a group.", (100, 10000)
     )
     group_share_min_partition_max_record_locks: int = _int(
-        100, "Minimum share.partition.max.record.locks of a group.", (100, 2000)
+        100, "Minimum share.partition.max.record.locks.", (100, 2000)
     )
     group_share_max_partition_max_record_locks: int = _int(
-        4000, "Maximum share.partition.max.record.locks of a group.", (2000, 10000)
+        4000, "Maximum share.partition.max.record.locks.", (2000, 10000)
     )
     group_share_max_size: int = _int(200, "Maximum number of members of a share group.", (1, 1000))
     group_share_max_share_sessions: int = _int(2000, "Maximum number of share sessions of the broker.")
