@@ -54,6 +54,9 @@ class GroupState(enum.Enum):
     DEAD = "Dead"
     """The group does not exist."""
 
+    #: Enum's own is a call of Python for each heartbeat.
+    __hash__ = object.__hash__
+
 
 EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState
 
