@@ -248,6 +248,7 @@ class RequestHandler:
         authorizer = self._partitions.metadata.authorizer
         return {
             "requests_handled": self.requests,
+            "compiled_requests": self._ring_produces.requests,
             "errors": self._responses.errors,
             **self._appends.counters(),
             "write_failures": self._partitions.storage.write_failures,

@@ -38,6 +38,13 @@ HANDLER_METRICS = (
         "Including parked ones.",
     ),
     Metric(
+        "compiled_requests",
+        COUNTER,
+        "requests",
+        "Produces handled by compiled code.",
+        "Plain ones; a part of requests_handled.",
+    ),
+    Metric(
         "errors",
         COUNTER,
         "responses",

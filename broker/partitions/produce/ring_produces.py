@@ -53,7 +53,7 @@ class RingProduces:
         clock: Clock,
     ) -> None:
         self._cache, self._responses, self._reader, self._wall_ms = cache, responses, reader, clock.wall_ms
-        self.is_compiled = compiled is not None
+        self.is_compiled, self.requests = compiled is not None, 0
         if compiled is not None:
             native: Any = compiled.CachedProduces()
             self._native = native
@@ -72,6 +72,7 @@ class RingProduces:
         recent = self._cache.last.recent
         number: int = self._native.stage(recent, ring, ring.processor, frames, first, dequeued_ns, self._wall_ms())
         if number > first:
+            self.requests += number - first
             ring.cursor = frames[number - 1][2]
         return number
 
