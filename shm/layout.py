@@ -52,7 +52,8 @@ RING_HEADER = Record(
     (
         Field("capacity", "q", "bytes", "supervisor", "bytes of data, a multiple of 64"),
         Field("tail", "q", "position", "producer", "end of the published bytes", align=64),
-        Field("reader_generation", "q", "count", "producer", "of requests: the oldest target generation of later ones"),
+        Field("reader_generation", "q", "count", "producer", "of requests: the oldest target generation from here on"),
+        Field("generation_at", "q", "position", "producer", "end of the requests to earlier generations"),
         Field("head", "q", "position", "consumer", "end of the released bytes", align=64),
     ),
 )

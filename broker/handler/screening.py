@@ -1,8 +1,8 @@
 """The screening of requests by a replacement: filters the requests that a killed target has left.
 
 Runs in handler processes and the controller. It wraps the handling of requests (`RequestHandler.wrap`) from the start
-of a replacement until no request to its predecessors can arrive any more, and while a poison request may arrive
-(`poison_requests`). A target without a predecessor handles its requests without it.
+of a replacement until no request to its predecessors can arrive any more, and while one like a dropped request may
+arrive (`poison_requests`). A target without a predecessor handles its requests without it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Screening:
         self._oldest_generation = generation if generation > 1 else 0
         #: A predecessor may have died committing a request received before this time: each is committed on its own.
         self._alone_until_ns = handler.now_ns() if generation > 1 else -1
-        #: Processors that may still send requests addressed to the predecessor.
+        #: Processors that may still send requests addressed to the predecessor, or send them again.
         self._awaited = set(range(context.channel.processors)) if generation > 1 else set()
         poison.on_dropped = self.install
         if generation > 1:
@@ -65,14 +65,12 @@ class Screening:
         handle(request)
         if request.received_ns <= self._alone_until_ns:
             self._handler.commit()
-        elif request.generation >= self._oldest_generation:
-            self._awaited.discard(request.processor)
-            self._awaited = {each for each in self._awaited if not self._is_over(each)}
+        else:
+            self._awaited = {each for each in self._awaited if not self._has_followed(each)}
             if self._is_installed and not self._awaited and not self._poison.may_arrive:
                 self._handler.unwrap(self.handle)
                 self._is_installed = False
 
-    def _is_over(self, processor: int) -> bool:
-        """Return whether all requests of a processor to the predecessors are released."""
-        oldest = 0 if self._context.slots.processor_has_ended(processor) else self._oldest_generation
-        return self._context.channel.has_followed(processor, self._target, oldest)
+    def _has_followed(self, processor: int) -> bool:
+        has_ended, oldest = self._context.slots.processor_has_ended(processor), self._oldest_generation
+        return self._context.channel.has_followed(processor, self._target, oldest, has_ended=has_ended)

@@ -89,8 +89,8 @@ class PoisonRequests:
 
     @property
     def may_arrive(self) -> bool:
-        """Whether a request may arrive that must not be executed."""
-        return bool(self._condemned or self._dropped)
+        """Whether a request like a dropped one may arrive; those that killed were sent to predecessors."""
+        return bool(self._dropped)
 
     def is_condemned(self, identity: Identity) -> bool:
         """Return whether a request, or a peer's message, must not be executed again."""

@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.native import compiled
 from rotunda.shm.layout import FILE_RANGE, PEER_ENVELOPE, REQUEST_ENVELOPE, RESPONSE_ENVELOPE, RING_HEADER
-from rotunda.shm.rings.ring import READER_GENERATION, RingConsumer, RingCorrupt, RingProducer, initialise, ring_bytes
+from rotunda.shm.rings.ring import (
+    GENERATION,
+    GENERATION_AT,
+    HEAD,
+    TAIL,
+    RingConsumer,
+    RingCorrupt,
+    RingProducer,
+    initialise,
+    ring_bytes,
+)
 from rotunda.shm.words import words_of
 
 #: Values of REQUEST_ENVELOPE.area: the memory that holds the bytes of a request.
@@ -150,14 +160,18 @@ class RequestChannel:
         return RingConsumer(self.view, self._request_ring(processor, target))
 
     def follow(self, processor: int, target: int, generation: int) -> None:
-        """Publish that all later requests of a processor are sent to this generation of a target, or a later one."""
-        self._request_words(processor, target)[READER_GENERATION] = generation
+        """Publish that a processor sends only to this generation of a target, or a later one, from now on."""
+        words = self._request_words(processor, target)
+        words[GENERATION_AT] = words[TAIL]
+        # SYNC: the position before the generation; pairs with the loads in has_followed.
+        words[GENERATION] = generation
 
-    def has_followed(self, processor: int, target: int, generation: int) -> bool:
-        """Return whether no request of a processor to an earlier generation of a target is unreleased, now or later."""
-        # SYNC: the generation before the requests; pairs with the stores in RequestSender.follow.
-        is_known = self._request_words(processor, target)[READER_GENERATION] >= generation
-        return is_known and not self.request_consumer(processor, target).pending()
+    def has_followed(self, processor: int, target: int, generation: int, *, has_ended: bool) -> bool:
+        """Return whether a target has released all requests of a processor to earlier generations, and gets no more."""
+        words = self._request_words(processor, target)
+        # SYNC: the generation before the position; pairs with the stores in follow.
+        is_known = words[GENERATION] >= generation
+        return (is_known or has_ended) and words[HEAD] >= words[GENERATION_AT if is_known else TAIL]
 
     def released(self) -> int:
         """Return how many bytes of requests targets have released: it grows with every finished request."""

@@ -15,8 +15,8 @@ from rotunda.shm.words import words_of
 _HEADER_BYTES = FRAME_HEADER.size
 _CAPACITY = RING_HEADER.word("capacity")
 TAIL = _TAIL = RING_HEADER.word("tail")
-READER_GENERATION = RING_HEADER.word("reader_generation")
-_HEAD = RING_HEADER.word("head")
+GENERATION, GENERATION_AT = RING_HEADER.word("reader_generation"), RING_HEADER.word("generation_at")
+HEAD = _HEAD = RING_HEADER.word("head")
 _DATA = RING_HEADER.size
 _DATA_WORD = RING_HEADER.size // 8
 
@@ -36,7 +36,7 @@ def initialise(view: memoryview, base: int, capacity: int) -> None:
     """Make an empty ring at `base` of `view`. The supervisor does this before it forks either end."""
     words = words_of(view, base, ring_bytes(capacity))
     words[_CAPACITY] = capacity
-    words[_TAIL] = words[READER_GENERATION] = 0
+    words[_TAIL] = words[GENERATION] = words[GENERATION_AT] = 0
     words[_HEAD] = 0
 
 

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from rotunda.broker.handler.api_calls import ApiCalls
+from rotunda.broker.handler.screening import Screening
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, SEND
 from rotunda.broker.log.partition_log import PartitionLog
 from rotunda.broker.log.segments.log_segment import LogSegment
@@ -208,6 +209,22 @@ def test_a_request_that_kills_in_the_commit_is_found_by_handling_each_alone(
     assert is_dropped(poison)
     assert (produced(before), produced(behind)) == ([(0, 0)], [(0, 1)])
     assert stepped.values("topic", partition) == [b"one", b"two"]
+
+
+def test_a_replacement_does_not_screen_requests_dropped_before_the_window(
+    stepped: SteppedBroker, kills: Callable[..., None]
+) -> None:
+    kills(ApiCalls, "handle", lambda _, __, frame: bytes(frame.view[frame.start : frame.end]))
+    stepped.client().send(METADATA, METADATA_VERSION, metadata_body(["poison"]), target=0)
+    assert settle(stepped) == 2
+    stepped.clock.advance_ns(stepped.config.process_restart_window_ms * 1_000_000)
+    with mock.patch.object(Screening, "handle", autospec=True, side_effect=Screening.handle) as screened:
+        stepped.replace(0)
+        stepped.clock.advance_ms(1)
+        for _ in range(3):
+            stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
+            assert settle(stepped) == 0
+    assert screened.call_count == 1
 
 
 def test_one_death_drops_nothing(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:

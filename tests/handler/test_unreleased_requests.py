@@ -91,7 +91,7 @@ def test_a_produce_to_any_generation_is_handled(stepped: SteppedBroker) -> None:
 def test_a_successor_screens_requests_until_each_processor_has_followed_it(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits for the requests that a processor has sent before, and for no request of an idle one."""
+    """It waits for the requests that a processor has sent to others, and for no request of an idle one."""
     screened: list[int] = []
     real = Screening.handle
 
@@ -115,6 +115,7 @@ def test_a_successor_screens_requests_until_each_processor_has_followed_it(
     assert send() == [0, 1]
     late.send(METADATA, 1, bytes(4), target=0)
     slow.follow(0, 2)
+    slow.confirm()
     assert send() == [0, 1, 2, 0]
     assert send() == [0, 1, 2, 0, 3]
     assert send() == [0, 1, 2, 0, 3]

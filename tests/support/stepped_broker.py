@@ -238,7 +238,7 @@ class SteppedBroker:
                 context, index, self._generations[index], self.clock, poison, self._ways
             )
         for sender in self.senders:
-            sender.follow(index, self._generations[index])
+            sender.generations[index] = self._generations[index]
 
     def kill(self, index: int) -> None:
         """Abandon a target in its present state; only its descriptors are closed, as the kernel would."""
@@ -265,6 +265,9 @@ class SteppedBroker:
             for sequence, sent in client.sent.items():
                 if sent.target == index and not sent.answers and sent.api_key != PRODUCE:
                     self.put(client, sequence)
+        for sender in self.senders:
+            sender.follow(index, self._generations[index])
+        self._confirm()
 
     def replace_processor(self, processor: int) -> None:
         """Attach another processor to the rings: connections of the dead one are closed, its requests remain."""
@@ -362,6 +365,12 @@ class SteppedBroker:
         for waiting in self._backlog.values():
             while waiting and self._try_put(*waiting[0]):
                 waiting.popleft()
+        self._confirm()
+
+    def _confirm(self) -> None:
+        for number, sender in enumerate(self.senders):
+            if not any(waiting for (processor, _), waiting in self._backlog.items() if processor == number):
+                sender.confirm()
 
     def released(self, processor: int, target: int) -> bool:
         """Return whether the target has released every request of a processor."""

@@ -107,6 +107,7 @@ class RequestSender:
         self.pool = pool
         #: By target, the generation that requests are sent to: a successor skips requests with another generation.
         self.generations = [0] * targets
+        self._followed: set[int] = set()
         self._coordinators = coordinators
         self._view = channel.view
         self._bells = bells
@@ -129,10 +130,16 @@ class RequestSender:
 
     def follow(self, target: int, generation: int) -> None:
         """Send to this generation of a target from now on."""
-        self.publish()
         self.generations[target] = generation
-        # SYNC: earlier requests before the generation; pairs with the loads in RequestChannel.has_followed.
-        self._channel.follow(self._processor, target, generation)
+        self._followed.add(target)
+
+    def confirm(self) -> None:
+        """Publish the generations that are followed: all requests to their predecessors have been sent again."""
+        if self._followed:
+            self.publish()
+            for target in self._followed:
+                self._channel.follow(self._processor, target, self.generations[target])
+            self._followed.clear()
 
     def hold(self) -> None:
         """Publish the written requests, and accept no more until `release`."""

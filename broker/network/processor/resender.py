@@ -105,3 +105,4 @@ class Resender:
             if channel.connection_id in self._open and not self._reader.try_repeat(channel, sequence):
                 return
             waiting.popleft()
+        self._reader.sender.confirm()
