@@ -172,9 +172,10 @@ class BrokerReader:
         )
 
     def connections(self) -> dict[int, dict[str, Any]]:
-        """Return the snapshots of processors that are true of the present, by processor."""
+        """Return the snapshots of processors that are true of the present, by processor, each with its time."""
         in_use = self._segments.control.broker_words.processors
-        return _fresh(self._connections[:in_use], self._monotonic_ns())
+        found = _fresh(self._connections[:in_use], self._monotonic_ns())
+        return {index: {**each, "time_ns": self._connections[index].checked_ns} for index, each in found.items()}
 
     def _rings(self) -> Iterable[Ring]:
         in_use, handlers = self._segments.control.broker_words.processors, self._segments.control.broker_words.handlers

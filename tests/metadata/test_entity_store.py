@@ -11,7 +11,7 @@ import pytest
 
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.errors import ApiError
-from rotunda.broker.metadata.configs.client_quotas import stored_name
+from rotunda.broker.metadata.configs.client_quotas import entity_text, stored_name
 from rotunda.broker.metadata.features import INITIAL_LEVELS, LEVEL, SUPPORTED_FEATURES
 from rotunda.broker.metadata.metadata_cache import MetadataCache
 from rotunda.broker.metadata.storage import entity_store
@@ -236,3 +236,8 @@ def test_several_are_replaced_with_one_change_and_one_that_is_rejected_is_undone
         transaction.set_entity(EntityKind.GROUP, "a", {})
     assert store.change == 2
     store.close()
+
+
+def test_the_name_of_a_quotas_entity_as_text() -> None:
+    assert entity_text(stored_name((("user", "alice"), ("client-id", None)))) == "user alice, client-id (default)"
+    assert entity_text("not JSON") == "not JSON"

@@ -11,16 +11,15 @@ from rotunda.web.facts.status import Call, Client, ClientInstance, ClientMetric,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rotunda.web.facts.growth import Growth
     from rotunda.web.facts.readings import Reading
     from rotunda.web.sources import Sources
 
 
-def clients_of(growth: Growth, earlier: Reading | None, now: Reading, sources: Sources) -> list[Client]:
+def clients_of(earlier: Reading | None, now: Reading, sources: Sources) -> list[Client]:
     """Return the open connections, as far as processors publish them."""
     known = activity(now.recent, sources) if now.recent is not None else {}
     before = {each["id"]: each for each in _connections(earlier)} if earlier is not None else {}
-    return [_client(growth, before.get(each["id"]), each, known.get(each["id"], {}), now) for each in _connections(now)]
+    return [_client(before.get(each["id"]), each, known.get(each["id"], {}), now) for each in _connections(now)]
 
 
 def quotas_of(now: Reading) -> list[Quota]:
@@ -62,14 +61,16 @@ def _client_metric(each: dict[str, Any]) -> ClientMetric:
 
 
 def _connections(reading: Reading) -> Iterable[dict[str, Any]]:
-    return (each for snapshot in reading.connections.values() for each in snapshot["connections"])
+    """Yield the connections with the time of their counts, which is earlier than that of the reading."""
+    for snapshot in reading.connections.values():
+        yield from ({**each, "time_ns": snapshot["time_ns"]} for each in snapshot["connections"])
 
 
-def _client(
-    growth: Growth, before: dict[str, Any] | None, each: dict[str, Any], known: dict[str, Any], now: Reading
-) -> Client:
+def _client(before: dict[str, Any] | None, each: dict[str, Any], known: dict[str, Any], now: Reading) -> Client:
+    length_ns = each["time_ns"] - before["time_ns"] if before is not None else 0
+
     def rate(name: str) -> float | None:
-        return growth.rate(max(0, each[name] - before[name])) if before is not None else None
+        return max(0, each[name] - before[name]) * 1e9 / length_ns if before is not None and length_ns > 0 else None
 
     return Client(
         connection=each["id"],

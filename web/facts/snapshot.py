@@ -90,7 +90,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
         background={role: _plain(growth, now, role) for role in ("cleaner", "recorder")},
         apis=_apis(growth, earlier, now, sources.reader.names),
         topics=topics,
-        clients=clients_of(growth, earlier, now, sources),
+        clients=clients_of(earlier, now, sources),
         clients_left_out=left_out(now.connections, "connections"),
         client_instances=client_instances_of(now),
         client_instances_left_out=left_out(now.broker.snapshots, "client_metrics"),

@@ -128,6 +128,13 @@ def is_entity(text: str) -> bool:
     return True
 
 
+def entity_text(name: str) -> str:
+    """Return the stored name of an entity as `user alice, client-id (default)`; as it is if it cannot be decoded."""
+    if not is_entity(name):
+        return name
+    return ", ".join(f"{kind} {'(default)' if each is None else each}" for kind, each in _read_name(name))
+
+
 def _read_name(text: str) -> QuotaEntity:
     entity = tuple((entity_type, name) for entity_type, name in json.loads(text))
     if not all(isinstance(entity_type, str) and isinstance(name, str | None) for entity_type, name in entity):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rotunda.broker.config.broker_config import find_key
+from rotunda.broker.metadata.configs.client_quotas import entity_text
 from rotunda.broker.metadata.storage.entity_store import EntityKind
 from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
 from rotunda.broker.text_table import counted
@@ -126,8 +127,9 @@ class EventWatch:
             yield from _listed([("topic", _topic_text(topic)) for topic in delta.topics])
             for kind, entities in delta.changed_entities.items():
                 name, noun = _ENTITIES[kind]
+                text = entity_text if kind is EntityKind.CLIENT_QUOTA else str
                 yield from _listed(
-                    [(name, f"{noun} {entity}{_values_text(kind, values)}") for entity, values in entities.items()]
+                    [(name, f"{noun} {text(each)}{_values_text(kind, values)}") for each, values in entities.items()]
                 )
 
     def _read_changes(self, *, with_topics: bool = True) -> MetadataDelta | None:
