@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from rotunda.broker.protocol.error_codes import ErrorCode
+
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.records import Record
 
@@ -19,6 +21,11 @@ SHARE: Final = "share"
 
 #: The protocol type of consumers, for both kinds of group.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+#: The first versions of OffsetCommit with GROUP_ID_NOT_FOUND and with topic ids, and of TxnOffsetCommit with both.
+_GROUP_ID_NOT_FOUND_FROM: Final = 9
+TOPIC_ID_FROM: Final = 10
+_TXN_TOPIC_ID_FROM: Final = 6
 
 #: Member id and leader when there is none.
 NO_MEMBER: Final = ""
@@ -82,6 +89,38 @@ class Group(Protocol):
 
     def sizes(self) -> Iterator[int]:
         """Yield the approximate memory of each of its parts in bytes."""
+
+
+class Committer(NamedTuple):
+    """The sender of a commit: ``generation`` is a member epoch in a consumer group, and -1 without a member."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    api_version: int
+    transactional: bool = False
+
+    @property
+    def names_ids(self) -> bool:
+        """Whether topics have ids instead of names."""
+        return self.api_version >= (_TXN_TOPIC_ID_FROM if self.transactional else TOPIC_ID_FROM)
+
+    @property
+    def absent_topic(self) -> int:
+        """The error of a topic that does not exist."""
+        return ErrorCode.UNKNOWN_TOPIC_ID if self.names_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @property
+    def absent_group(self) -> int:
+        """The error of a member of a group that does not exist."""
+        least = _TXN_TOPIC_ID_FROM if self.transactional else _GROUP_ID_NOT_FOUND_FROM
+        return ErrorCode.GROUP_ID_NOT_FOUND if self.api_version >= least else ErrorCode.ILLEGAL_GENERATION
+
+    def known(self, error: int) -> int:
+        """Return an error as the clients of this version know it."""
+        is_old = self.transactional and not self.names_ids
+        return ErrorCode.ILLEGAL_GENERATION if is_old and error == ErrorCode.STALE_MEMBER_EPOCH else error
 
 
 class JoinRequest(NamedTuple):

@@ -95,7 +95,7 @@ class GroupCoordinator:
         memory: GroupMemory,
     ) -> None:
         self._locator = locator
-        self._metadata = metadata
+        self.metadata, self.clock = metadata, clock
         self._timers = timers
         self._open_now = open_now
         self._shards: dict[int, GroupShard] = {}

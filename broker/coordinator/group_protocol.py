@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group import (
+        Committer,
         Group,
         JoinRequest,
         JoinResponse,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         SyncResponse,
     )
     from rotunda.broker.coordinator.group_shard import GroupShard
-    from rotunda.broker.coordinator.offsets.commits import Committer
 
 
 class GroupProtocol(Protocol):

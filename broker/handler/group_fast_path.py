@@ -14,17 +14,9 @@ from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rotunda.broker.apis.groups.offset_commit import (
-    NO_RETENTION,
-    TOPIC_ID_FROM,
-    committer_of,
-    find_topic,
-    is_rejected,
-    rejected,
-    validated_commit,
-)
+from rotunda.broker.apis.groups.offset_commit import committer_of, is_rejected, rejected
 from rotunda.broker.coordinator.offsets.cached_commit import CachedCommit
-from rotunda.broker.coordinator.offsets.commits import RepeatedCommit
+from rotunda.broker.coordinator.offsets.commits import NO_RETENTION, RepeatedCommit, commit_offsets, find_topic
 from rotunda.broker.coordinator.offsets.offsets import CommitTarget
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
@@ -245,7 +237,8 @@ class GroupFastPath:
         authorizer = self._broker.metadata.authorizer
         if authorizer is not None and is_rejected(self._broker, authorizer, request.session, version, body):
             return False
-        validated = validated_commit(self._broker, version, body)
+        committer = committer_of(body, version)
+        validated = commit_offsets(self._groups, committer, body.topics, body.retention_time_ms)
         facts = self._commit_facts(version, validated.row, validated.partitions)
         if validated.shard is None or not validated.records:
             self._commit_responses.send_now(request, validated.response, validated.error, facts)
@@ -253,8 +246,7 @@ class GroupFastPath:
         payload = codec.encode_response(_OFFSET_COMMIT, version, request.correlation_id, validated.response)
         is_plain = not validated.error and body.retention_time_ms == NO_RETENTION
         if is_plain and validated.partitions <= _MOST_PARTITIONS:
-            sent, committer = (body.topics, payload), committer_of(body, version)
-            cached = CachedCommit(request, places, committer, validated.shard, sent, facts)
+            cached = CachedCommit(request, places, committer, validated.shard, (body.topics, payload), facts)
             self._commits.keep(request.connection_id, cached)
         written = WrittenResponse(payload, validated.error, facts)
         done = partial(self._commit_responses.send_first, request, body.topics, written)
@@ -289,7 +281,7 @@ class GroupFastPath:
 
         The cache is cleared when the metadata have changed; while they change, a topic may be missing already.
         """
-        by_id = cached.version >= TOPIC_ID_FROM
+        metadata, committer = self._broker.metadata, cached.committer
         return [
             CommitTarget(
                 topic.name,
@@ -299,7 +291,7 @@ class GroupFastPath:
                 topic.topic_id,
             )
             for named in cached.topics
-            if (topic := find_topic(self._broker, named, by_id=by_id)) is not None
+            if (topic := find_topic(metadata, committer, named)) is not None
             for part in named.partitions
             if part.partition_index < len(topic.partitions)
         ]

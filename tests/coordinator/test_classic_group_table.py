@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rotunda.broker.coordinator.classic.group import PREDECESSORS, ClassicGroup, GroupState
-from rotunda.broker.coordinator.offsets.commits import Committer, validate_commit
+from rotunda.broker.coordinator.group import Committer
 from tests.support.groups.coordinator import GROUP, Coordinator
 from tests.support.groups.members import heartbeat, join, leave, stable_group, sync
 
@@ -61,7 +61,7 @@ class Scene:
 
     def commit(self, member_id: str, generation: int, version: int = 9, *, transactional: bool = False) -> Outcome:
         committer = Committer(GROUP, member_id, None, generation, version, transactional)
-        return validate_commit(self.coordinator.shard, committer, lambda: ())
+        return self.coordinator.commit(committer)
 
     def of_group(self, validate: Callable[[ClassicGroup], int]) -> Outcome:
         return validate(self.coordinator.group) if self.is_there else 69

@@ -36,7 +36,7 @@ class Bench:
 
     def commit(self, metadata: str, partition: int = 0) -> int:
         """Commit an offset; return the error."""
-        _, error = apply_commit(
+        [response] = apply_commit(
             self.coordinator.shard,
             "simple",
             ("topic", ZERO_TOPIC_ID, 100),
@@ -44,7 +44,7 @@ class Bench:
             CommitTime(0),
             [],
         )
-        return error
+        return response["error_code"]
 
 
 @pytest.fixture

@@ -206,8 +206,8 @@ def test_the_text_of_a_commit_is_limited_in_utf_16_units(text: str, error: int, 
     """Kafka compares the length of a Java string with offset.metadata.max.bytes."""
     shard = Coordinator().shard
     time = CommitTime(0, most_metadata=8)
-    responses, first = apply_commit(shard, GROUP, ("t", bytes(16), 1), [commit_part(0, 5, text)], time, [], producer_id)
-    assert [each["error_code"] for each in responses] == [first] == [error]
+    responses = apply_commit(shard, GROUP, ("t", bytes(16), 1), [commit_part(0, 5, text)], time, [], producer_id)
+    assert [each["error_code"] for each in responses] == [error]
 
 
 # ---- retention -------------------------------------------------------------------------------------------------------

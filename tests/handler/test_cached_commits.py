@@ -10,13 +10,13 @@ from unittest import mock
 
 import pytest
 
-from rotunda.broker.apis.context import BrokerContext
-from rotunda.broker.apis.groups.offset_commit import find_topic
 from rotunda.broker.coordinator.coordinator_log import MANY_CONNECTIONS
+from rotunda.broker.coordinator.group import Committer
+from rotunda.broker.coordinator.offsets.commits import find_topic
 from rotunda.broker.handler import group_fast_path
 from rotunda.broker.handler.request_handler import EVERY_WAY
 from rotunda.broker.log.segments.log_segment import LogSegment
-from rotunda.broker.metadata.metadata_cache import TopicInfo
+from rotunda.broker.metadata.metadata_cache import MetadataCache, TopicInfo
 from rotunda.broker.protocol import codec
 from tests.support.groups.requests import (
     DESCRIBE_GROUPS,
@@ -194,8 +194,8 @@ def test_no_offset_is_stored_for_another_topic_while_one_is_being_deleted(
     places = [("other", 0), ("topic", 0)]
     assert member.commit(dict.fromkeys(places, 1)) == [0, 0]
 
-    def find_all_but_one(context: BrokerContext, asked: Any, *, by_id: bool) -> TopicInfo | None:
-        return None if asked.name == "other" else find_topic(context, asked, by_id=by_id)
+    def find_all_but_one(metadata: MetadataCache, committer: Committer, asked: Any) -> TopicInfo | None:
+        return None if asked.name == "other" else find_topic(metadata, committer, asked)
 
     with mock.patch.object(group_fast_path, "find_topic", find_all_but_one):
         assert member.commit({place: 2 + number for number, place in enumerate(places)}) == [0, 0]

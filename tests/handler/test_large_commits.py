@@ -30,13 +30,13 @@ def test_a_commit_of_very_many_partitions_is_validated_in_portions(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    validate = offset_commit.validated_commit
+    commit_offsets = offset_commit.commit_offsets
 
-    def validated(state: Any, version: int, request: Any) -> Any:
-        sizes.append(sum(len(topic.partitions) for topic in request.topics))
-        return validate(state, version, request)
+    def counted(groups: Any, committer: Any, topics: Any, *options: Any) -> Any:
+        sizes.append(sum(len(topic.partitions) for topic in topics))
+        return commit_offsets(groups, committer, topics, *options)
 
-    monkeypatch.setattr(offset_commit, "validated_commit", validated)
+    monkeypatch.setattr(offset_commit, "commit_offsets", counted)
     [group] = groups_of(broker, 0, 1)
     sent = send(broker.client(), OFFSET_COMMIT, 8, commit(group, list(range(ROUNDS)), ("topic", "nowhere", "topic"), 5))
     broker.settle()

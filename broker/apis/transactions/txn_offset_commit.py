@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.apis.context import BrokerContext
-from rotunda.broker.apis.groups.offset_commit import (
+from rotunda.broker.apis.groups.offset_commit import committer_of, is_long, merge_topics, portions_of
+from rotunda.broker.apis.transactions.transaction_errors import for_offsets
+from rotunda.broker.coordinator.offsets.commits import (
+    commit_offsets,
     existing_partitions,
     find_topic,
-    is_long,
-    merge_topics,
-    portions_of,
     rejected_commit,
     rejected_topic,
 )
-from rotunda.broker.apis.transactions.transaction_errors import for_offsets
-from rotunda.broker.coordinator.offsets.commits import Committer, CommitTime, apply_commit, drop_unused, validate_commit
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions.transaction_messages import Membership, Producer
@@ -28,13 +26,10 @@ from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
-    from rotunda.broker.coordinator.records import Record
-    from rotunda.broker.metadata.metadata_cache import TopicInfo
+    from rotunda.broker.coordinator.group import Committer
 
 #: From this version on the first commit adds the partition to the transaction.
 _ADDED_FROM: Final = 5
-#: From this version on topics have ids instead of names (KIP-1319), and clients know STALE_MEMBER_EPOCH.
-_TOPIC_ID_FROM: Final = 6
 
 
 def handle_txn_offset_commit(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
@@ -47,8 +42,9 @@ def handle_txn_offset_commit(request: Request, broker: BrokerContext, body: Any)
 def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Commit the offsets that the client is authorized for, and reject the others."""
     rejections, accepted = [], []
+    committer = _committer(request, body)
     for asked in body.topics:
-        topic = _find(request, broker, asked)
+        topic = find_topic(broker.metadata, committer, asked)
         # Unknown ids are rejected later.
         name = asked.name if topic is None else topic.name
         error = broker.access.rejection(request, ResourceType.TOPIC, name) if name else 0
@@ -78,22 +74,33 @@ def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
 
 
 def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred:
-    if not any(existing_partitions(broker, body.topics, by_id=_is_by_id(request))):
-        return _rejected(request, broker, body, 0)
+    committer = _committer(request, body)
+
+    def reject(error: int) -> dict[str, Any]:
+        return rejected_commit(broker.metadata, committer, body.topics, error).response
+
+    if not any(existing_partitions(broker.metadata, committer, body.topics)):
+        return reject(0)
     if not body.group_id:
-        return _rejected(request, broker, body, ErrorCode.INVALID_GROUP_ID)
+        return reject(ErrorCode.INVALID_GROUP_ID)
     try:
         shard = broker.coordinators.groups.shard_of(body.group_id)
     except ApiError as failure:
-        return _rejected(request, broker, body, failure.code)
+        return reject(failure.code)
     deferred = Deferred()
 
     def verified(errors: Sequence[int]) -> None:
         error = next((error for error in errors if error), 0)
         if error:
-            deferred.complete(_rejected(request, broker, body, for_offsets(error, request)))
-        else:
-            _commit_verified(request, broker, body, deferred)
+            deferred.complete(reject(for_offsets(error, request)))
+            return
+        # The partition is part of the transaction.
+        commit = commit_offsets(broker.coordinators.groups, committer, body.topics, producer_id=body.producer_id)
+        if commit.shard is None or not commit.records:
+            deferred.complete(commit.response)
+            return
+        done = lambda error: deferred.complete(reject(error) if error else commit.response)  # noqa: E731
+        commit.shard.append(commit.records, done, (body.producer_id, body.producer_epoch))
 
     owned = broker.partitions.own(GROUP_TOPIC, shard.partition)
     if owned is not None and owned.log.ongoing_transaction(body.producer_id, body.producer_epoch):
@@ -109,64 +116,6 @@ def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, An
     return deferred
 
 
-def _commit_verified(request: Request, broker: BrokerContext, body: Any, deferred: Deferred) -> None:
-    """Commit the offsets: the partition is part of the transaction."""
-    group_id = body.group_id
-    committer = Committer(
-        group_id,
-        body.member_id,
-        body.group_instance_id,
-        body.generation_id_or_member_epoch,
-        request.api_version,
-        transactional=True,
-    )
-    try:
-        shard = broker.coordinators.groups.shard_of(group_id)
-        error = validate_commit(
-            shard, committer, lambda: existing_partitions(broker, body.topics, by_id=_is_by_id(request))
-        )
-    except ApiError as failure:
-        error = failure.code
-    if error:
-        if error == ErrorCode.STALE_MEMBER_EPOCH and not _is_by_id(request):
-            error = ErrorCode.ILLEGAL_GENERATION
-        deferred.complete(_rejected(request, broker, body, error))
-        return
-    time = CommitTime(broker.clock.wall_ms(), most_metadata=broker.metadata.broker_config.offset_metadata_max_bytes)
-    records: list[Record] = []
-    topics = []
-    for asked in body.topics:
-        topic = _find(request, broker, asked)
-        if topic is None and asked.partitions:
-            error = ErrorCode.UNKNOWN_TOPIC_ID if _is_by_id(request) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topics.append(rejected_topic(asked, error))
-        elif topic is not None and asked.partitions:
-            place = (topic.name, topic.topic_id, len(topic.partitions))
-            partition_responses, _ = apply_commit(
-                shard, group_id, place, asked.partitions, time, records, body.producer_id
-            )
-            topics.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": partition_responses})
-    response = {"topics": topics}
-    if not records:
-        drop_unused(shard, group_id)
-        deferred.complete(response)
-        return
-    producer = (body.producer_id, body.producer_epoch)
-    shard.append(
-        records,
-        lambda error: deferred.complete(_rejected(request, broker, body, error) if error else response),
-        producer,
-    )
-
-
-def _is_by_id(request: Request) -> bool:
-    return request.api_version >= _TOPIC_ID_FROM
-
-
-def _find(request: Request, broker: BrokerContext, asked: Any) -> TopicInfo | None:
-    return find_topic(broker, asked, by_id=_is_by_id(request))
-
-
-def _rejected(request: Request, broker: BrokerContext, body: Any, error: int) -> dict[str, Any]:
-    """Return a response with the error, except for unknown topics and partitions, which have their own."""
-    return rejected_commit(broker, body.topics, error, by_id=_is_by_id(request)).response
+def _committer(request: Request, body: Any) -> Committer:
+    """Return the committer in a request."""
+    return committer_of(body, request.api_version, transactional=True)

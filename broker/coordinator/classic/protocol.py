@@ -47,7 +47,7 @@ from rotunda.broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig
-    from rotunda.broker.coordinator.offsets.commits import Committer
+    from rotunda.broker.coordinator.group import Committer
     from rotunda.broker.coordinator.records import Record
     from rotunda.broker.scheduling.timers import Timers
 

@@ -62,7 +62,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 
 if TYPE_CHECKING:
-    from rotunda.broker.coordinator.offsets.commits import Committer
+    from rotunda.broker.coordinator.group import Committer
     from rotunda.broker.coordinator.records import Record
     from rotunda.broker.scheduling.timers import Timers
 

@@ -14,8 +14,9 @@ from rotunda.broker.partitions import intern_pool
 from rotunda.broker.partitions.request_cache import CachedFields
 
 if TYPE_CHECKING:
+    from rotunda.broker.coordinator.group import Committer
     from rotunda.broker.coordinator.group_shard import GroupShard
-    from rotunda.broker.coordinator.offsets.commits import Committer, RepeatedCommit
+    from rotunda.broker.coordinator.offsets.commits import RepeatedCommit
     from rotunda.broker.ipc.request import Request
 
 #: A response starts with its size and the correlation id; the rest is constant.

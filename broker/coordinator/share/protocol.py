@@ -36,8 +36,8 @@ from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import Done
+    from rotunda.broker.coordinator.group import Committer
     from rotunda.broker.coordinator.group_shard import GroupShard
-    from rotunda.broker.coordinator.offsets.commits import Committer
     from rotunda.broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)

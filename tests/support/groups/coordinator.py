@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from rotunda.broker.config.broker_config import load
@@ -19,10 +20,11 @@ from rotunda.broker.coordinator.consumer.protocol import ConsumerProtocol
 from rotunda.broker.coordinator.consumer.sessions import Cluster
 from rotunda.broker.coordinator.consumer.topic_patterns import NO_MATCHES, TopicPatterns
 from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
-from rotunda.broker.coordinator.group import CLASSIC
+from rotunda.broker.coordinator.group import CLASSIC, CONSUMER, Committer
 from rotunda.broker.coordinator.group_coordinator import RECORDS
 from rotunda.broker.coordinator.group_events import GroupEvent
 from rotunda.broker.coordinator.group_shard import GroupShard
+from rotunda.broker.coordinator.offsets.commits import commit_offsets
 from rotunda.broker.coordinator.records import Record
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.codec import read, write
@@ -207,6 +209,19 @@ class Coordinator:
         for record in self.committed:
             _take(shard, record)
         return shard
+
+    def commit(self, committer: Committer) -> int:
+        """Commit an offset of a partition that exists; return the error."""
+        body = write("OffsetCommitRequest", 9, {"topics": [{"name": "topic", "partitions": [{"committed_offset": 5}]}]})
+        topics = read("OffsetCommitRequest", 9, body, 0, len(body)).topics
+        topic = SimpleNamespace(name="topic", topic_id=bytes(16), partitions=[SimpleNamespace(row=0)])
+        groups: Any = SimpleNamespace(
+            shard_of=lambda _: self.shard,
+            protocols={CLASSIC: self.classic, CONSUMER: self.protocol},
+            metadata=SimpleNamespace(topic=lambda _: topic, topic_by_id=lambda _: topic, broker_config=self._config),
+            clock=self.clock,
+        )
+        return commit_offsets(groups, committer, topics).error
 
     # ---- requests of the new protocol --------------------------------------------------------------------------------
 
