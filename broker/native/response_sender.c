@@ -31,7 +31,7 @@ typedef struct {
     PyObject *completion, *file;
     const uint8_t *bytes;
     int64_t size, head, position, length;
-    int file_fd, next;
+    int fd, file_fd, next;
     bool is_first;
 } Response;
 
@@ -241,10 +241,11 @@ static bool read_response(ResponseSender *self, const Ring *ring, const Frame *f
     if (object == NULL)
         return leave_frame(self, frame, NULL, ready);
     Fields *channel = (Fields *)object;
-    Reading *reading = reading_of(self, number_in(channel, fd_FIELD));
+    long long fd = number_in(channel, fd_FIELD);
+    Reading *reading = reading_of(self, fd);
     if (reading == NULL)
         return false;
-    Response response = {.channel = channel};
+    Response response = {.channel = channel, .fd = (int)fd};
     if (reading->left_in == self->reads || !is_common(channel, envelope, frame->size, reading->last != NOBODY)
         || !find_parts(self, envelope, frame->size, &response))
         return !PyErr_Occurred() && leave_frame(self, frame, reading, ready);
@@ -278,17 +279,17 @@ static PyObject *read_ring(ResponseSender *self, PyObject *arguments)
 }
 
 /* Sends a response with a file; returns the bytes sent. Twin: Channel.flush. */
-static int64_t send_with_file(const Response *response, int fd)
+static int64_t send_with_file(const Response *response)
 {
     int64_t tail = response->size - response->head;
-    ssize_t count = response->head ? send(fd, response->bytes, (size_t)response->head, SEND_FLAGS | MSG_MORE) : 0;
+    ssize_t count = response->head ? send(response->fd, response->bytes, (size_t)response->head, SEND_FLAGS | MSG_MORE) : 0;
     if (count < response->head)
         return count < 0 ? 0 : count;
     off_t position = response->position;
-    count = sendfile(fd, response->file_fd, &position, (size_t)response->length);
+    count = sendfile(response->fd, response->file_fd, &position, (size_t)response->length);
     if (count < response->length)
         return response->head + (count < 0 ? 0 : count);
-    count = tail ? send(fd, response->bytes + response->head, (size_t)tail, SEND_FLAGS) : 0;
+    count = tail ? send(response->fd, response->bytes + response->head, (size_t)tail, SEND_FLAGS) : 0;
     return response->head + response->length + (count < 0 ? 0 : count);
 }
 
@@ -310,16 +311,16 @@ static int64_t send_inline(const ResponseSender *self, const Response **each, in
 
 /* Sends a connection's responses in as few calls as possible; returns the bytes sent. The socket never blocks. After a
  * failure the twin sends again and gets the error. */
-static int64_t send_responses(const ResponseSender *self, const Response *first, int fd)
+static int64_t send_responses(const ResponseSender *self, const Response *first)
 {
     int64_t sent = 0, size = 0, count = 0;
     const Response *each = first;
     while (each != NULL && count == size) {
         if (each->file == NULL)
-            count = send_inline(self, &each, fd, &size);
+            count = send_inline(self, &each, first->fd, &size);
         else {
             size = each->size + each->length;
-            count = send_with_file(each, fd);
+            count = send_with_file(each);
             each = next_of(self, each);
         }
         sent += count;
@@ -361,10 +362,7 @@ static bool send_channel(ResponseSender *self, Response *first, PyObject *finish
     int64_t size = 0;
     for (const Response *each = first; each != NULL; each = next_of(self, each))
         size += each->size + each->length;
-    long long fd = number_in(first->channel, fd_FIELD);
-    if (fd < 0)
-        return false;
-    int64_t sent = *left_bytes > 0 ? send_responses(self, first, (int)fd) : 0;
+    int64_t sent = *left_bytes > 0 ? send_responses(self, first) : 0;
     *left_bytes -= sent;
     if (sent != size)
         return attach_rest(self, first, sent, ready);
@@ -380,10 +378,7 @@ static void clear_responses(ResponseSender *self)
 {
     for (int place = 0; place < self->count; place++) {
         Response *each = &self->responses[place];
-        long long fd = number_in(each->channel, fd_FIELD);
-        if (fd >= 0 && fd < self->fd_room)
-            self->by_fd[fd].last = NOBODY;
-        PyErr_Clear();
+        self->by_fd[each->fd].last = NOBODY;
         Py_DECREF((PyObject *)each->channel);
         Py_DECREF(each->completion);
         Py_XDECREF(each->file);
