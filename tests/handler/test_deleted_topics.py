@@ -80,9 +80,7 @@ def die_when_the_files_have_gone(broker: SteppedBroker, name: str) -> None:
         delete(manager, name)
         raise Killed
 
-    topic = broker.parts(CONTROLLER).metadata.topic(name)
-    assert topic is not None
-    broker.controller.delete_topics([topic])
+    broker.controller.delete_topics([broker.topic(name)])
     broker.kill(OWNER)
     with mock.patch.object(LogManager, "delete", delete_and_die), suppress(Killed):
         broker.boot(OWNER)

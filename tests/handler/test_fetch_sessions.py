@@ -30,8 +30,7 @@ class Consumer:
 
     def send(self, places: Sequence[tuple[int, int]] = (), forgotten: Sequence[int] = (), **options: object) -> Sent:
         """Send the next request: with these (partition, offset), and without the forgotten ones."""
-        topic = self.broker.parts(0).metadata.topic("topic")
-        assert topic is not None
+        topic = self.broker.topic("topic")
         name = {"topic_id": topic.topic_id} if self.version >= 13 else {"topic": "topic"}
         gone = [{**name, "partitions": list(forgotten)}] if forgotten else []
         fields = {"session_id": self.session, "session_epoch": self.epoch, "forgotten_topics_data": gone}
@@ -141,9 +140,7 @@ def test_a_full_fetch_ends_the_session_that_it_names(stepped: SteppedBroker) -> 
 
 
 def test_an_error_and_its_end_are_both_sent(stepped: SteppedBroker) -> None:
-    topic = stepped.parts(0).metadata.topic("topic")
-    assert topic is not None
-    partitions = len(topic.partitions)
+    partitions = len(stepped.topic("topic").partitions)
     consumer = Consumer(stepped)
     consumer.fetch([(0, 0), (partitions, 0)])
     for _ in range(2):

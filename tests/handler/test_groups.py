@@ -178,9 +178,7 @@ def test_c06_invalid_bytes_of_a_group_name_are_replaced_as_in_kafka(broker: Step
 
 @pytest.mark.parametrize("version", range(2, 11))
 def test_commit_in_every_version(broker: SteppedBroker, version: int) -> None:
-    info = broker.parts(0).metadata.topic("topic")
-    assert info is not None
-    known = {"name": "topic", "topic_id": info.topic_id}
+    known = {"name": "topic", "topic_id": broker.topic("topic").topic_id}
     unknown = {"name": "nowhere", "topic_id": b"x" * 16}
     parts = [{"partition_index": index, "committed_offset": 7, "committed_metadata": "m"} for index in (0, 9)]
     large = [{"partition_index": 1, "committed_offset": 7, "committed_metadata": "m" * 4097}]
@@ -205,9 +203,7 @@ def test_unknown_topics_and_partitions_are_errors_before_the_groups_validation(
     broker: SteppedBroker, version: int
 ) -> None:
     """As in Kafka: 3 or 100 before the group's validation; topics without partitions are omitted from the response."""
-    info = broker.parts(0).metadata.topic("topic")
-    assert info is not None
-    known = {"name": "topic", "topic_id": info.topic_id}
+    known = {"name": "topic", "topic_id": broker.topic("topic").topic_id}
     unknown = {"name": "nowhere", "topic_id": b"x" * 16}
     parts = [{"partition_index": index, "committed_offset": 7, "committed_metadata": "m"} for index in (0, 9)]
     topics = [{**known, "partitions": parts}, {**unknown, "partitions": parts[:1]}, {**known, "partitions": []}]
@@ -221,8 +217,7 @@ def test_unknown_topics_and_partitions_are_errors_before_the_groups_validation(
 
 @pytest.mark.parametrize("version", range(1, 11))
 def test_fetch_in_every_version(broker: SteppedBroker, version: int) -> None:
-    info = broker.parts(0).metadata.topic("topic")
-    assert info is not None
+    info = broker.topic("topic")
     simple(broker, "group", {PLACES[1]: 6})
     topics = [{"name": "topic", "topic_id": info.topic_id, "partition_indexes": [0, 1]}]
     all_of = {} if version < 2 else {"topics": None}
@@ -436,7 +431,7 @@ def test_offsets_without_a_transaction_are_rejected(
     """KIP-890: not without AddOffsetsToTxn; from version 5 on the first commit adds the group to it. V07: also in 6."""
     [code] = txn_commit(broker, producer, "group", 5)
     assert code not in (0, -1)
-    topic_id = broker.parts(0).metadata.topic("topic").topic_id
+    topic_id = broker.topic("topic").topic_id
     partitions = [{"partition_index": 0, "committed_offset": 5}]
     topics = [{"name": "topic", "topic_id": topic_id, "partitions": partitions}]
     assert txn_commit(broker, producer, "group", 5, version, topics=topics) == [0]
@@ -464,7 +459,7 @@ def test_v05_a_transaction_of_a_consumer_group_gets_the_exact_error(
     broker: SteppedBroker, producer: TransactionalProducer
 ) -> None:
     """KIP-1319: from version 6 on topics have ids, and errors are no longer ILLEGAL_GENERATION alone."""
-    topic_id = broker.parts(0).metadata.topic("topic").topic_id
+    topic_id = broker.topic("topic").topic_id
     joined = call(broker, broker.client(), 68, 1, joining("group", "m"))
     who = {"member_id": "m", "generation_id_or_member_epoch": joined.member_epoch}
 

@@ -128,8 +128,7 @@ def test_groups_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, 
 @pytest.mark.parametrize(("max_wait_ms", "error"), [(0, LOADING), (60_000, 0)])
 def test_a_share_fetch_waits_for_the_state_of_its_group(broker: SteppedBroker, max_wait_ms: int, error: int) -> None:
     """Its load wakes it: a client repeats a rejected one at once."""
-    topic = broker.parts(0).metadata.topic("topic")
-    assert topic is not None
+    topic = broker.topic("topic")
     broker.context.slots.set_generation(PROCESSOR, 0, 1)
     member = SteppedShareConsumer(broker, topic.topic_id, "m")
     initialize(broker, topic.topic_id)

@@ -22,8 +22,7 @@ NOT_COORDINATOR = 16
 
 
 def asked(broker: SteppedBroker, version: int) -> dict[str, Any]:
-    info = broker.parts(0).metadata.topic("topic")
-    assert info is not None
+    info = broker.topic("topic")
     topics = [{"name": "topic", "topic_id": info.topic_id, "partition_indexes": [0, 1]}]
     group = {"group_id": GROUP, "topics": topics}
     return {"groups": [group]} if version >= 8 else group

@@ -193,8 +193,7 @@ def test_a_topic_that_is_made_again_at_once_has_none_of_its_former_records(broke
     broker.client().produce([("again", index, record_batch([b"before"]))])
     broker.settle()
     controller, partitions = broker.controller, broker.parts(0).partitions
-    topic = broker.parts(2).metadata.topic("again")
-    assert topic is not None
+    topic = broker.topic("again")
     controller.delete_topics([topic])
     controller.create_topics([NewTopic("again", 4)])
     broker.announce_metadata()

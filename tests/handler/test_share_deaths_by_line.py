@@ -34,9 +34,7 @@ class Trials:
         self.broker = broker
         broker.context.slots.set_generation(PROCESSOR, 0, 1)
         broker.create(TOPIC, 1)
-        topic = broker.parts(0).metadata.topic(TOPIC)
-        assert topic is not None
-        self.topic_id = topic.topic_id
+        self.topic_id = broker.topic(TOPIC).topic_id
         initialize(broker, self.topic_id)
         self.accepted: set[int] = set()
         self.unanswered: set[int] = set()

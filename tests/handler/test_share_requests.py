@@ -40,9 +40,7 @@ Make = Callable[..., SteppedShareConsumer]
 def topic_id(broker: SteppedBroker) -> bytes:
     """Return the id of the topic; members' connections are open."""
     broker.context.slots.set_generation(PROCESSOR, 0, 1)
-    topic = broker.parts(0).metadata.topic("topic")
-    assert topic is not None
-    return topic.topic_id
+    return broker.topic("topic").topic_id
 
 
 @pytest.fixture

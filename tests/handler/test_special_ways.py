@@ -60,8 +60,7 @@ class Frequent:
     """The requests that have special ways, with and without errors, by their fields."""
 
     def __init__(self, broker: SteppedBroker, member: Member) -> None:
-        topic = broker.parts(0).metadata.topic(NAMES[0])
-        assert topic is not None
+        topic = broker.topic(NAMES[0])
         self._topic = {"name": topic.name, "topic_id": topic.topic_id}
         self._partitions = [each.index for each in topic.partitions]
         self._fetched = {"topic": topic.name, "topic_id": topic.topic_id}

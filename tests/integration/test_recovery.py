@@ -1,11 +1,8 @@
 """Everything dies at once and starts again on the same data directory: acknowledged records are there."""
 
-import os
-import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -82,20 +79,3 @@ def test_topics_configs_and_ids_survive(own_broker, topic, crash) -> None:
     with WireClient(own_broker.port) as client:
         assert values(client, topic, 2) == [b"kept"]
         assert topic.encode() in client.call(METADATA, 4, metadata_body([topic]))
-
-
-def test_the_children_die_with_the_supervisor(own_broker) -> None:
-    """Nothing of the instance runs on, and the next start cleans up after it."""
-    assert own_broker.child_pids()
-    os.kill(own_broker.pid(), signal.SIGKILL)
-    own_broker.assert_no_process_left()
-    own_broker.start()
-
-
-def test_the_leftovers_of_a_crash_are_removed_by_the_next_start(own_broker) -> None:
-    """By any start on this machine: that of a broker of another test may be the next one."""
-    made = own_broker.shared_memory()
-    assert made
-    own_broker.kill_everything()
-    own_broker.start()
-    assert not any(Path(name).exists() for name in made)

@@ -179,7 +179,7 @@ def test_settings_without_meaning_are_described_and_change_as_in_kafka(stock: Br
         ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, {}, "StandardAuthorizer"),
     ],
 )
-def test_settings_that_need_other_brokers_stop_the_start(
+def test_unsupported_configurations_of_kafka_stop_the_start(
     tmp_path: Path, file: dict[str, str], environment: dict[str, str], complaint: str
 ) -> None:
     broker = broker_of(tmp_path / "broker", file, environment)

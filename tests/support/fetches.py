@@ -33,8 +33,7 @@ def send_fetch(
     broker: SteppedBroker, client: Client, version: int, places: Sequence[tuple[int, int]], **options: object
 ) -> Sent:
     """Fetch from (partition, offset) of the topic, by handler 0; ``options`` are fields of the request."""
-    topic = broker.parts(0).metadata.topic("topic")
-    assert topic is not None
+    topic = broker.topic("topic")
     name = {"topic_id": topic.topic_id} if version >= 13 else {"topic": "topic"}
     wanted = [
         {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20} for partition, offset in places

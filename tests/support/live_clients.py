@@ -7,17 +7,24 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from tests.support.deadline import deadline_s
 
 
-class Producing(threading.Thread):
-    """Sends numbers to one partition with an idempotent producer until it is stopped; records confirmed ones."""
+class Sending(threading.Thread):
+    """Sends numbers to one partition until it is stopped; records confirmed ones."""
 
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partition: int, **settings: object) -> None:
         super().__init__(daemon=True)
-        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2}
-        self._producer = Producer({**settings, "log_level": 0})
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **named})
         self._topic, self._partition = topic, partition
         self.stop = threading.Event()
         self.confirmed: list[int] = []
         self.errors: list[str] = []
+
+
+class Producing(Sending):
+    """Sends with an idempotent producer."""
+
+    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+        super().__init__(bootstrap, topic, partition, enable_idempotence=True, linger_ms=2)
 
     def run(self) -> None:
         number = 0
@@ -34,17 +41,11 @@ class Producing(threading.Thread):
             self.confirmed.append(int(message.value()))
 
 
-class Transacting(threading.Thread):
-    """Sends numbers to one partition in transactions of three until it is stopped; aborts every third."""
+class Transacting(Sending):
+    """Sends in transactions of three; aborts every third."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
-        super().__init__(daemon=True)
-        settings = {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{partition}", "log_level": 0}
-        self._producer = Producer(settings)
-        self._topic, self._partition = topic, partition
-        self.stop = threading.Event()
-        self.confirmed: list[int] = []
-        self.errors: list[str] = []
+        super().__init__(bootstrap, topic, partition, transactional_id=f"{topic}-{partition}")
 
     def run(self) -> None:
         number = 0

@@ -44,7 +44,7 @@ from rotunda.broker.log.offset_checkpoints import OffsetCheckpoints
 from rotunda.broker.metadata.active_controller import ActiveController
 from rotunda.broker.metadata.configs.alter_configs import Alteration, ConfigChange, Operation
 from rotunda.broker.metadata.controller import Controller
-from rotunda.broker.metadata.metadata_cache import PartitionInfo
+from rotunda.broker.metadata.metadata_cache import PartitionInfo, TopicInfo
 from rotunda.broker.metadata.storage.preparation import prepare as prepare_metadata
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
@@ -462,9 +462,7 @@ class SteppedBroker:
 
     def delete(self, name: str) -> None:
         """Delete a topic; owners hear of it in their next turn."""
-        topic = self.parts(self.context.handlers).metadata.topic(name)
-        assert topic is not None
-        self.controller.delete_topics([topic])
+        self.controller.delete_topics([self.topic(name)])
         self.announce_metadata()
 
     def announce(self) -> None:
@@ -474,6 +472,12 @@ class SteppedBroker:
             if handler is not None:
                 handler.run_once()
 
+    def topic(self, name: str) -> TopicInfo:
+        """Return a topic that exists."""
+        found = self.parts(self.context.handlers).metadata.topic(name)
+        assert found is not None
+        return found
+
     def partition(self, topic: str, index: int) -> PartitionInfo:
         """Return the address of a partition."""
         found = self.parts(self.context.handlers).metadata.partition(topic, index)
@@ -482,9 +486,7 @@ class SteppedBroker:
 
     def owned_by(self, topic: str, owner: int) -> list[int]:
         """Return the partitions of a topic that a handler owns."""
-        info = self.parts(self.context.handlers).metadata.topic(topic)
-        assert info is not None
-        return [partition.index for partition in info.partitions if partition.owner == owner]
+        return [partition.index for partition in self.topic(topic).partitions if partition.owner == owner]
 
     def end(self, topic: str, index: int) -> int:
         """Return the published end of a partition."""
