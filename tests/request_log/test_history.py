@@ -294,15 +294,16 @@ def test_a_minute_has_the_roles_and_the_broker(bench: HistoryBench) -> None:
 
 def lag(bench: HistoryBench, group: str, records: int, age_us: int | None) -> None:
     """Have a coordinator send the lag of a group's topic."""
-    bench.watched.lags.add({"group": group, "topic": "a", "records": records, "durationUs": age_us})
+    event = {"group": group, "topic": "a", "records": records, "durationUs": age_us}
+    bench.watched.lags.add({**event, "time": bench.clock.wall_ms() * 1000})
 
 
-def test_the_lag_of_a_group_holds_until_it_changes(bench: HistoryBench) -> None:
+def test_the_lag_of_a_group_holds_until_it_changes_and_its_age_grows(bench: HistoryBench) -> None:
     lag(bench, "slow", 1_000, 5_000_000)
     lag(bench, "quick", 0, 0)
-    for _ in range(2):
+    for minute in range(1, 3):
         found = {row["name"]: (row["records"], row["lagUs"]) for row in bench.minute("group")[-2:]}
-        assert found == {"slow": (1_000, 5_000_000), "quick": (0, 0)}
+        assert found == {"slow": (1_000, 5_000_000 + minute * 60_000_000), "quick": (0, 0)}
     lag(bench, "slow", 7, None)
     assert [(row["records"], row["lagUs"]) for row in bench.minute("group") if row["name"] == "slow"][-1] == (7, None)
 

@@ -22,7 +22,7 @@ _COMBINE: Final = {"records": total, "lagUs": longer}
 
 
 class LagTotals:
-    """The last known lag by group and topic: unread records, and the age of the oldest in µs if known."""
+    """The last known lag by group and topic: unread records, and the time of the oldest in µs if known."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, tuple[int, int | None]]] = {}
@@ -32,17 +32,18 @@ class LagTotals:
         topics = self._groups.pop(event["group"], {})
         self._groups[event["group"]] = topics
         if event["records"]:
-            topics[event["topic"]] = event["records"], event["durationUs"]
+            age_us = event["durationUs"]
+            topics[event["topic"]] = event["records"], None if age_us is None else event["time"] - age_us
         else:
             topics.pop(event["topic"], None)
         if len(self._groups) > MOST_GROUPS:
             del self._groups[next(iter(self._groups))]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the groups with the longest lags."""
+    def rows(self, end_us: int) -> list[dict[str, Any]]:
+        """Return the rows of the groups with the longest lags, at this time: the age of unread records grows."""
         rows = []
         for group, topics in self._groups.items():
-            ages = [age for _, age in topics.values() if age is not None]
+            ages = [max(0, end_us - oldest_us) for _, oldest_us in topics.values() if oldest_us is not None]
             unread = sum(records for records, _ in topics.values())
             lag_us = max(ages, default=None if unread else 0)
             rows.append({"kind": "group", "name": group, "records": unread, "lagUs": lag_us})

@@ -176,7 +176,7 @@ class History:
         yield from role_rows(before.processes, after.processes, sources.peaks())
         yield from clients
         yield from grown.rows
-        yield from self.lags.rows()
+        yield from self.lags.rows((self._minute + 1) * MINUTE_US)
         yield broker_row(before.processes, after.processes) | self._disk() | {"logBytes": grown.log_bytes}
 
     def _disk(self) -> Row:
