@@ -1,8 +1,10 @@
 """Fixtures for every test. The brokers among them are real ones; a module shares one of each kind."""
 
 import gc
+import os
 import uuid
 from collections.abc import Generator, Iterator
+from itertools import chain, cycle, groupby
 from pathlib import Path
 
 import hypothesis
@@ -79,16 +81,39 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose the tests; put modules of Spark first, then those of the shared Kafka, then slow ones.
-
-    So most workers start neither. The tests left for the end, which workers steal from each other, are short.
-    """
+    """Choose the tests, and deal them to the workers."""
     left_out = [item for item in items if not is_chosen(item)]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if is_chosen(item)]
+    chosen = [item for item in items if is_chosen(item)]
+    items[:] = dealt(chosen, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return the tests in an order of which each worker gets an equal part, and runs it from its beginning.
+
+    Modules of Spark are at the beginnings of two parts, and those of the shared Kafka at another's, so most workers
+    start neither. Slow modules are at the beginnings of the rest: short tests are left for the end, when workers steal
+    from each other.
+    """
     kafka = {item.path for item in items if "apache_kafka" in getattr(item, "fixturenames", ())}
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: ("spark" not in item.path.parts, item.path not in kafka, item.path not in slow))
+    parts: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    places = {"spark": cycle(parts[:2]), "kafka": cycle(parts[2:3] or parts), "slow": cycle(parts[3:] or parts)}
+    short: list[pytest.Item] = []
+    for path, tests in groupby(items, lambda item: item.path):
+        if "spark" in path.parts:
+            next(places["spark"]).extend(tests)
+        elif path in kafka:
+            next(places["kafka"]).extend(tests)
+        elif path in slow:
+            next(places["slow"]).extend(tests)
+        else:
+            short += tests
+    for number, part in enumerate(parts):
+        missing = max(0, (len(items) - sum(map(len, parts[:number]))) // (workers - number) - len(part))
+        part.extend(short[:missing])
+        del short[:missing]
+    return list(chain(*parts, short))
 
 
 @pytest.fixture(scope="module")
