@@ -66,7 +66,7 @@ def measure(directory: Path, options: argparse.Namespace) -> Measured:
     rows: list[Row] = []
     if options.spark:
         for millions in options.spark.split(","):
-            reports.measure(directory, round(float(millions) * 1e6), rows.append)
+            reports.measure(directory, round(float(millions) * 1e6), options.case, rows.append)
         return Measured(report.table(rows), report.FIGURES)
     if options.capacity:
         return Measured(capacity.measure(directory, options), report.FIGURES)

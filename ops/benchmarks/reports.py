@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from pathlib import Path
 import duckdb
 import psutil
 
-from ops.benchmarks import programs, questions, request_logs
+from ops.benchmarks import cases, programs, questions, request_logs
 from ops.benchmarks.report import Row
 from rotunda.spark.analysis.objectives import read_objectives
 from rotunda.spark.hourly.rollups import KEYS
@@ -29,6 +29,8 @@ CORES = 2
 #: Seconds for 100 million rows, and for a second run over an unchanged log of any size.
 SECONDS_AT_100_MILLION = 120
 SECONDS_UNCHANGED = 15
+#: Seconds for the first report on an hour of the log.
+SECONDS_OF_AN_HOUR = 15
 _LARGE = 100_000_000
 _LOOK_S = 0.1
 _OBJECTIVES = programs.REPOSITORY / "ops" / "objectives.toml"
@@ -59,8 +61,8 @@ class Question:
     limit_s: float | None = None
 
 
-def measure(directory: Path, rows: int, add: Callable[[Row], None]) -> None:
-    """Measure every job over a log of this many rows."""
+def measure(directory: Path, rows: int, chosen: Sequence[str], add: Callable[[Row], None]) -> None:
+    """Measure every job, or those whose titles contain one of the texts, over a log of this many rows."""
     root = directory / f"log-{rows}"
     log = root / "request-log"
     hours = request_logs.generate(log, rows)
@@ -68,7 +70,9 @@ def measure(directory: Path, rows: int, add: Callable[[Row], None]) -> None:
     begin, end = (f"{time:%Y-%m-%dT%H:%M:%S}" for time in (start, start + timedelta(hours=hours)))
     where = ["--input", str(log), "--output", str(root / "out"), "--master", f"local[{CORES}]"]
     try:
-        for each in questions_of(log, root, (begin, end)):
+        for each in questions_of(log, root, (begin, end), hours):
+            if not cases.is_chosen(each.title, chosen):
+                continue
             command = [sys.executable, "-m", "rotunda", "report", each.job, *where, "--from", begin, "--to", end]
             ours = _process([*command, *each.options])
             add(_row(each, rows, ours, _duckdb(*each.statements) if each.statements else None))
@@ -76,7 +80,7 @@ def measure(directory: Path, rows: int, add: Callable[[Row], None]) -> None:
         shutil.rmtree(root)
 
 
-def questions_of(log: Path, root: Path, time_range: tuple[str, str]) -> Iterable[Question]:
+def questions_of(log: Path, root: Path, time_range: tuple[str, str], hours: int) -> Iterable[Question]:
     """Return the questions, in order: on the log, then with the hourly tables, and last on files that change."""
 
     def of(sql: str, dataset: str = "requests") -> str:
@@ -86,7 +90,8 @@ def questions_of(log: Path, root: Path, time_range: tuple[str, str]) -> Iterable
         return _COPY.format(sql=sql, file=root / f"duckdb-{name}.parquet")
 
     by_api = of(questions.LATENCY.format(by="one, requestApiKeyName", window=1))
-    yield Question("latency from the log", "latency", (by_api,))
+    limit_s = SECONDS_OF_AN_HOUR if hours == 1 else None
+    yield Question("latency from the log", "latency", (by_api,), limit_s=limit_s)
     skews = (dict(zip(("of", "topic", "member", "where"), each, strict=True)) for each in questions.SKEWS)
     moved = [questions.TRAFFIC.format(by=by) for by in ("topic", "topic, partition", "clientId")]
     moved += [questions.SKEW.format(**each) for each in skews]

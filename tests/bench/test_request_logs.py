@@ -32,6 +32,6 @@ def test_every_question_that_is_asked_of_duckdb_has_a_response_on_such_a_log(tmp
             described = f"DESCRIBE FROM read_parquet('{log}/{dataset}/**/*.parquet', hive_partitioning = false)"
             names = {name for name, *_ in connection.sql(described).fetchall()}
             assert names <= set(SCHEMAS[dataset].names), dataset
-        for question in reports.questions_of(log, tmp_path, ("2026-03-01T00:00:00", "2026-03-01T01:00:00")):
+        for question in reports.questions_of(log, tmp_path, ("2026-03-01T00:00:00", "2026-03-01T01:00:00"), 1):
             for statement in question.statements:
                 connection.execute(statement).fetchall()
