@@ -10,7 +10,7 @@ import os
 from typing import Final
 
 from rotunda.broker.protocol.compression import compress
-from rotunda.broker.protocol.record_writer import build_batch, encode_record
+from rotunda.broker.protocol.record_writer import BatchBuilder, encode_record
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_header
 
 #: Larger than any codec's window, so that repeated values do not compress better.
@@ -42,7 +42,7 @@ class BatchMaker:
 
 
 def _batch(records: int, payload: bytes, codec: str, timestamp_ms: int) -> bytes:
-    head = build_batch([(None, b"")], timestamp_ms)[:BATCH_HEADER_BYTES]
+    head = BatchBuilder([(None, b"")]).build(timestamp_ms)[:BATCH_HEADER_BYTES]
     # Last offset delta and record count of the header; the other fields are those of a one-record batch.
     head[23:27] = (records - 1).to_bytes(4, "big")
     head[57:61] = records.to_bytes(4, "big")

@@ -56,22 +56,19 @@ _WITH_ELEMENTS: Final = frozenset(
 
 def error_response(api_key: int, version: int, request: Any, error: int, message: str | None) -> dict[str, Any]:
     """Return the response that rejects a request, a compiled message, with an error."""
-    structure = response(api_key).structure
-    place = error_field(structure, version)
-    if place is None or api_key in _WITH_ELEMENTS:
-        return _ErrorResponse(api_key, version, error, message).values_of(structure, request)
-    messages = [each.name for each in structure.fields if each.name == _MESSAGE]
-    return {place.name: error, **dict.fromkeys(messages, message)}
+    whole = whole_error_response(api_key, version, error, message)
+    if whole is not None and api_key not in _WITH_ELEMENTS:
+        return whole
+    return _ErrorResponse(api_key, version, error, message).values_of(response(api_key).structure, request)
 
 
-def whole_error_response(api_key: int, version: int, error: int, message: str) -> dict[str, Any] | None:
+def whole_error_response(api_key: int, version: int, error: int, message: str | None) -> dict[str, Any] | None:
     """Return the response that rejects a request that was not read; None where errors are those of its elements."""
     structure = response(api_key).structure
     place = error_field(structure, version)
     if place is None:
         return None
-    texts = {each.name: message for each in structure.fields if each.name == "error_message"}
-    return {place.name: error, **texts}
+    return {place.name: error, **{each.name: message for each in structure.fields if each.name == _MESSAGE}}
 
 
 class _ErrorResponse:

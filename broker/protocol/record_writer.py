@@ -5,7 +5,7 @@ Coordinators, the owner of a partition and our producer build them; another clie
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from rotunda.broker.protocol.crc import crc32c
@@ -83,15 +83,17 @@ class EndTransactionMarker(NamedTuple):
 
 
 class BatchBuilder:
-    """A growing batch: records are encoded as they are added, and all of them get the same time."""
+    """A growing batch of (key, value): records are encoded as they are added, and all of them get the same time."""
 
     __slots__ = ("_pieces", "count", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, records: Iterable[tuple[bytes | None, bytes | None]] = ()) -> None:
         self._pieces = [bytes(BATCH_HEADER_BYTES)]
         self.count = 0
         #: Of the records.
         self.size_bytes = 0
+        for key, value in records:
+            self.add(key, value)
 
     def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
         self.add_encoded(encode_record(self.count, key, value, headers_bytes(headers)), 1)
@@ -119,30 +121,6 @@ class BatchBuilder:
             batch, attributes, self.count, (timestamp_ms, timestamp_ms), (producer_id, producer_epoch, base_sequence)
         )
         return batch
-
-
-def build_batch(
-    records: Sequence[tuple[bytes | None, bytes | None]],
-    timestamp_ms: int,
-    *,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transactional: bool = False,
-    control: bool = False,
-) -> bytearray:
-    """Return one batch of (key, value) records, all of the same time. There must be at least one record."""
-    builder = BatchBuilder()
-    for key, value in records:
-        builder.add(key, value)
-    return builder.build(
-        timestamp_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        transactional=transactional,
-        control=control,
-    )
 
 
 def encode_record(
@@ -187,13 +165,8 @@ def end_transaction_marker(
     """Return the control batch that ends a producer's transaction in one partition (KIP-98)."""
     key = _MARKER_KEY.pack(_MARKER_VERSION, _COMMIT if commit else _ABORT)
     value = _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch)
-    return build_batch(
-        [(key, value)],
-        timestamp_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
+    return BatchBuilder([(key, value)]).build(
+        timestamp_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
     )
 
 

@@ -119,8 +119,7 @@ def coordinated_id(frame: Buffer, api_key: int, api_version: int) -> bytes | Non
 
 
 def _read_key(frame: Buffer, owner: Owner, version: int, *, is_flexible: bool) -> bytes | None:
-    (length,) = _unpack_int16(frame, _CLIENT_ID_OFFSET)
-    offset = _CLIENT_ID_OFFSET + 2 + max(length, 0)
+    offset = _after_client_id(frame)
     if is_flexible:
         offset = skip_tagged_fields(frame, offset, len(frame))
     if version >= owner.array_from:

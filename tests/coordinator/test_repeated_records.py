@@ -7,7 +7,7 @@ from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffse
 from rotunda.broker.coordinator.offsets.repeated_records import NumberedValue, RepeatedRecords
 from rotunda.broker.protocol.primitives import INT64
 from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import BatchBuilder, build_batch
+from rotunda.broker.protocol.record_writer import BatchBuilder
 from tests.support.feeds import random_seed
 from tests.support.record_batches import TIMESTAMP_MS
 
@@ -44,7 +44,7 @@ def test_a_batch_is_the_same_as_of_records_encoded_one_by_one() -> None:
                 for (key, (head, middle, tail)), first in zip(records, firsts, strict=True)
             ]
             built = builder.build(TIMESTAMP_MS)
-            assert built == build_batch([*others, *whole], TIMESTAMP_MS)
+            assert built == BatchBuilder([*others, *whole]).build(TIMESTAMP_MS)
             assert [(each.key, each.value) for each in iterate_records(built)] == [*others, *whole]
 
 

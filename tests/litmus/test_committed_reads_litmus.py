@@ -19,7 +19,7 @@ from rotunda.broker.clock import SystemClock
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
-from rotunda.broker.protocol.record_writer import build_batch
+from rotunda.broker.protocol.record_writer import BatchBuilder
 from rotunda.broker.protocol.records import batch_headers, unpack_header
 from rotunda.shm.tables.partitions import STATE_OPEN, PartitionTable
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
@@ -67,7 +67,7 @@ def _stage_one(log: PartitionLog, numbers: random.Random) -> None:
     sequence = known[producer_id].next_sequence if producer_id in known else 0
     fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
     records = [(None, b"v" * numbers.randrange(50))] * numbers.randrange(1, 4)
-    batch = build_batch(records, 1_700_000_000_000, **(fields if producer_id >= 0 else {}))
+    batch = BatchBuilder(records).build(1_700_000_000_000, **(fields if producer_id >= 0 else {}))
     assert log.stage(memoryview(batch), unpack_header(batch))[0] == 0
 
 

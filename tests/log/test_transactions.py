@@ -15,7 +15,7 @@ from rotunda.broker.log.producers import snapshot_schedule
 from rotunda.broker.log.producers.producer_snapshot import decode, encode
 from rotunda.broker.log.producers.producer_state import ProducerState
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_writer import EndTransactionMarker, build_batch, end_transaction_marker
+from rotunda.broker.protocol.record_writer import BatchBuilder, EndTransactionMarker, end_transaction_marker
 from rotunda.broker.protocol.records import read_header
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import NAME, ModelLog, batch, end_of, published_end, stage, stored
@@ -145,7 +145,7 @@ def test_batches_of_a_coordinator_have_no_sequence(tmp_path: Path) -> None:
     assert log is not None
 
     def commit_offset(epoch: int) -> int:
-        data = build_batch([(b"k", b"v")], TIMESTAMP_MS, producer_id=5, producer_epoch=epoch, transactional=True)
+        data = BatchBuilder([(b"k", b"v")]).build(TIMESTAMP_MS, producer_id=5, producer_epoch=epoch, transactional=True)
         header = read_header(data)
         assert header is not None
         return log.stage(memoryview(data), header)[0]
@@ -439,7 +439,7 @@ def test_open_transactions_are_ascending(steps: list[tuple[int, str, int]]) -> N
         epoch = (entry.epoch if entry else 0) + bump
         if kind == "data":
             header = read_header(
-                build_batch([(None, b"v")], 5, producer_id=producer_id, producer_epoch=epoch, transactional=True)
+                BatchBuilder([(None, b"v")]).build(5, producer_id=producer_id, producer_epoch=epoch, transactional=True)
             )
             assert header is not None
             state.append(header, offset, 0, 5)

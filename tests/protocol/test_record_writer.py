@@ -6,7 +6,12 @@ import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
 from rotunda.broker.protocol.record_reader import Record, iterate_records
-from rotunda.broker.protocol.record_writer import EndTransactionMarker, build_batch, end_transaction_marker, read_marker
+from rotunda.broker.protocol.record_writer import (
+    BatchBuilder,
+    EndTransactionMarker,
+    end_transaction_marker,
+    read_marker,
+)
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, crc_ok, patch_base_offset, read_header, validate
 from tests.support.feeds import random_seed
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
@@ -15,7 +20,9 @@ PAIRS = [(b"k", b"v" * 300), (None, b"x"), (b"tombstone", None), (b"", b"")]
 
 
 def test_a_batch_is_the_same_as_a_producers() -> None:
-    built = build_batch(PAIRS, TIMESTAMP_MS, producer_id=7, producer_epoch=3, base_sequence=9, transactional=True)
+    built = BatchBuilder(PAIRS).build(
+        TIMESTAMP_MS, producer_id=7, producer_epoch=3, base_sequence=9, transactional=True
+    )
     sent = record_batch(
         [value for _, value in PAIRS],
         keys=[key for key, _ in PAIRS],
@@ -25,12 +32,12 @@ def test_a_batch_is_the_same_as_a_producers() -> None:
         attributes=0x10,
     )
     assert bytes(built) == sent
-    plain = build_batch(PAIRS, TIMESTAMP_MS, producer_id=7, producer_epoch=3, base_sequence=9)
+    plain = BatchBuilder(PAIRS).build(TIMESTAMP_MS, producer_id=7, producer_epoch=3, base_sequence=9)
     assert validate(plain, read_header(plain), 9) == 0
 
 
 def test_aiokafka_reads_a_batch() -> None:
-    batch = build_batch(PAIRS, TIMESTAMP_MS)
+    batch = BatchBuilder(PAIRS).build(TIMESTAMP_MS)
     patch_base_offset(batch, 1000, 0)
     (read,) = [list(records) for records in _batches(bytes(batch))]
     assert [(record.offset, record.timestamp, record.key, record.value) for record in read] == [
@@ -70,7 +77,7 @@ def test_what_ends_no_transaction_is_no_marker() -> None:
     """Control records of other types, and the empty control batch that compaction writes."""
     for kind in (2, 5, -1):
         key = b"\0\0" + kind.to_bytes(2, "big", signed=True)
-        assert read_marker(build_batch([(key, b"\0\0\0\0\0\0")], 5, control=True)) is None
+        assert read_marker(BatchBuilder([(key, b"\0\0\0\0\0\0")]).build(5, control=True)) is None
     marker = end_transaction_marker(1, 2, 3, True, 5)
     assert read_marker(marker[:61]) is None
 
@@ -91,5 +98,5 @@ def test_random_batches_come_back() -> None:
             tuple(numbers.choice([None, numbers.randbytes(numbers.randrange(400))]) for _ in range(2))
             for _ in range(numbers.randrange(1, 200))
         ]
-        batch = build_batch(pairs, numbers.randrange(2**45))
+        batch = BatchBuilder(pairs).build(numbers.randrange(2**45))
         assert [(record.key, record.value) for record in iterate_records(batch)] == pairs
