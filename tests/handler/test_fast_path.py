@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import pytest
 
 from rotunda.broker.faults.faulty_session import FaultySession
 from rotunda.broker.handler.request_handler import Handle
 from rotunda.broker.ipc.request import Request
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.native import compiled
 from rotunda.broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import ARENA_BYTES, Sent, SteppedBroker
@@ -83,3 +88,27 @@ def test_a_request_with_an_injected_fault_is_not_cached(stepped: SteppedBroker) 
     client.produce([("topic", stepped.owned_by("topic", 0)[0], record_batch([b"a"]))])
     stepped.settle()
     assert len(handler._produce.cache) == 0
+
+
+@pytest.mark.skipif(compiled is None, reason="of compiled code")
+def test_a_request_that_fails_in_compiled_code_is_logged_and_handled_by_its_twin(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, partition = stepped.client(), stepped.owned_by("topic", 0)[0]
+    logged: list[object] = []
+    outcomes: list[tuple[int, int]] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: logged.append(each.exc_value))
+    real, error = LogSegment.try_stage, MemoryError()
+
+    def try_stage(*arguments: Any) -> bool:
+        if len(outcomes) == 2 and not logged:
+            raise error
+        return real(*arguments)
+
+    monkeypatch.setattr(LogSegment, "try_stage", try_stage)
+    for _ in range(3):
+        sent = client.produce([("topic", partition, record_batch([b"a"]))])
+        stepped.settle()
+        outcomes.append(outcome(sent))
+    assert (outcomes, logged) == ([(0, 0), (0, 1), (0, 2)], [error])
+    assert stepped.values("topic", partition) == [b"a"] * 3
