@@ -63,6 +63,7 @@ def test_a_member_leaves_and_the_last_one_resets_the_assignment(coordinator: Sha
     coordinator.ask("m2", -1)
     assert record_types(coordinator, written) == [-14, -13, -10, 11, 12]
     assert (coordinator.group.state_name, coordinator.group.assigned_wall_ms) == ("Empty", 0)
+    assert described(coordinator.shard) == coordinator.replayed()
     assert coordinator.ask("m2", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert coordinator.join("m3", "a").assignment == {A: ALL}
     assert described(coordinator.shard) == coordinator.replayed()
@@ -157,14 +158,16 @@ def test_a_silent_member_is_removed(coordinator: ShareCoordinator) -> None:
 
 
 def test_an_assignment_stays_for_its_interval() -> None:
-    """S25."""
+    """S25. S26: without the topics that the member no longer subscribes to."""
     coordinator = ShareCoordinator({"a": 4})
     coordinator.group_configs["share.assignment.interval.ms"] = "1000"
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
     assert coordinator.ask("m2", 2).assignment is None
     coordinator.advance_ms(1000)
-    assert len((coordinator.ask("m2", 2).assignment or {})[A]) == 2
+    assigned = coordinator.ask("m2", 2)
+    assert len((assigned.assignment or {})[A]) == 2
+    assert coordinator.ask("m2", assigned.member_epoch, subscribed_topic_names=("b",)).assignment == {}
 
 
 # ---- the state of partitions ---------------------------------------------------------------------------------------
@@ -255,6 +258,21 @@ def test_a_group_is_deleted_after_its_state(coordinator: ShareCoordinator) -> No
     assert coordinator.delete() == 0
     assert record_types(coordinator, written) == [-12, -15, -11]
     assert coordinator.shard.groups == coordinator.replayed() == {}
+
+
+def test_a_group_that_a_member_joins_during_its_deletion_stays(coordinator: ShareCoordinator) -> None:
+    """S110."""
+    coordinator.join("m1", "a")
+    coordinator.ask("m1", -1)
+    coordinator.states.is_slow = True
+    errors: list[int] = []
+    coordinator.protocol.delete(coordinator.shard, coordinator.group, errors.append)
+    coordinator.run_once()
+    coordinator.ask("m2", 0, subscribed_topic_names=("c",))
+    coordinator.states.answer_all()
+    coordinator.run_once()
+    assert errors == [ErrorCode.NON_EMPTY_GROUP]
+    assert set(coordinator.group.members) == {"m2"}
 
 
 def test_a_failed_reset_does_not_delay_heartbeats(coordinator: ShareCoordinator) -> None:

@@ -236,6 +236,21 @@ def test_a_session_beyond_the_limit_is_rejected_after_its_wait(
     assert list(third.fetch()) == [0]
 
 
+def test_records_in_flight_end_with_the_last_session(broker: SteppedBroker, topic_id: bytes, make: Make) -> None:
+    """S58: also those of a partition that the session no longer has; their acquisition was not stored."""
+    initialize(broker, topic_id, [0, 1])
+    write(broker, 3)
+    member, other = make("m"), make("other")
+    assert member.fetch()[0].acquired == [(0, 2, 1)]
+    member.partitions = (1,)
+    member.fetch(forgotten_topics_data=[{"topic_id": topic_id, "partitions": [0]}])
+    assert other.fetch()[0].acquired == EMPTY
+    for each in (other, member):
+        each.fetch(share_session_epoch=-1)
+    other.epoch = 0
+    assert other.fetch()[0].acquired == [(0, 2, 1)]
+
+
 @pytest.mark.parametrize("broker", [{"group.share.record.lock.duration.ms": "60000"}], indirect=True)
 def test_a_member_that_its_group_has_removed_keeps_its_session_and_its_records(
     broker: SteppedBroker, make: Make
