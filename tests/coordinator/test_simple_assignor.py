@@ -103,3 +103,11 @@ def test_an_unchanged_group_keeps_its_target_and_a_departure_moves_few_others(se
             lost = sum(len(places(before[name]) - places(after)) for name, after in course.target.items())
             # Only an exchange moves a place of a member that stays.
             assert lost <= len(places(before[departed]))
+
+
+def test_the_members_with_most_partitions_keep_the_larger_numbers() -> None:
+    """S35."""
+    targets = {"a": frozenset({0}), "b": frozenset({1, 2})}
+    members = [Subscriber(member, frozenset({A}), {A: held}) for member, held in targets.items()]
+    assigned = assign(members, {A: frozenset(range(3))})
+    assert {member: each[A] for member, each in assigned.items()} == targets
