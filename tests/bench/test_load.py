@@ -103,14 +103,14 @@ def test_what_the_command_complains_of(broker: BrokerProcess, tmp_path: Path) ->
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "profile.parquet")
     words = ["bench", "--profile", str(tmp_path / "profile.parquet"), "--bootstrap", broker.bootstrap]
     done = broker.command(*words, "--topic-prefix", "few-")
-    assert (done.returncode, "has 1 partitions and the profile needs 2" in done.stderr) == (1, True)
+    assert (done.returncode, "has 1 partition and the profile needs 2" in done.stderr) == (1, True)
     done = broker.command("bench", "--profile", str(tmp_path / "none"), "--bootstrap", broker.bootstrap)
     assert (done.returncode, "make one with: rotunda report replay" in done.stderr) == (1, True)
     assert broker.command(*words, "--speed", "0").returncode == 2
     done = broker.command(*words)
     assert done.returncode == 0
     assert "PRODUCE" in done.stdout
-    assert "1 responses" in done.stdout
+    assert "1 response" in done.stdout
 
 
 def test_quantiles_and_rows() -> None:

@@ -34,7 +34,7 @@ def test_e07_a_key_is_dispatched_by_the_table_and_one_that_is_missing_closes(
     stepped.settle()
     assert (first.answer.kind, asked) == (SEND, [METADATA])
     monkeypatch.delitem(table.APIS, METADATA)
-    second = client.send(METADATA, 4, metadata_body(["topic"]))
+    second = client.send(METADATA, 4, metadata_body(["other"]))
     other = stepped.client().send(API_VERSIONS, 0, b"")
     stepped.settle()
     assert second.answer.kind == CLOSE_CONNECTION
