@@ -159,6 +159,9 @@ class RequestHandler:
 
         Raises a fault that cannot be attributed to a request; the next turn continues with the remaining requests.
         """
+        if not self.has_more:
+            # No client is charged for the time asleep.
+            self._quotas.book.mark_ns = self.now_ns()
         try:
             return self._turn()
         except Exception:

@@ -13,7 +13,7 @@ from rotunda.broker.security.session import ANONYMOUS_USER, pack_session
 from rotunda.shm.recorder_layout import THROTTLED_BY
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, SteppedBroker
-from tests.support.wire_messages import PRODUCE, produce_body, string
+from tests.support.wire_messages import FETCH, FETCH_VERSION, PRODUCE, fetch_body, produce_body, string
 
 #: Eleven windows of a second: the burst is about ten times the rate.
 LIMIT = 100.0
@@ -124,6 +124,17 @@ def test_e11_requests_that_are_committed_together_are_charged_to_each_client(ste
     assert (use.throttled, use.throttle_ms) == (2, 2 * times[0])
     # Both requests, each with its header and the fields of Produce, have been charged once.
     assert sum(used for *_, used in use.samples) < 2 * (len(BATCH) + 200) + 300
+
+
+def test_e13_a_client_is_not_charged_for_the_time_that_its_target_sleeps(stepped: SteppedBroker) -> None:
+    limit(stepped, (USER, None), quota="request_percentage", rate=1)
+    waiting = client_of(stepped, "alice").send(FETCH, FETCH_VERSION, fetch_body("topic", 0, 0, max_wait_ms=5000))
+    while stepped.run_once(0):
+        pass
+    stepped.clock.advance_ms(5000)
+    stepped.settle()
+    # After the size and the correlation id.
+    assert int.from_bytes(waiting.answer.payload[8:12], "big") == 0
 
 
 def test_b29_the_time_of_requests_that_are_committed_together_is_charged_once(stepped: SteppedBroker) -> None:
