@@ -168,13 +168,16 @@ class Slices:
         """Run the ready tasks for their share of a turn; False if there were none."""
         if self.is_idle:
             return False
-        end_ns = self._now_ns() + BUDGET_NS
-        while not self.is_idle and self._now_ns() < end_ns:
+        # At least one, however late the process is.
+        now_ns = self._now_ns()
+        end_ns = now_ns + BUDGET_NS
+        while not self.is_idle and now_ns < end_ns:
             work = self._next()
             if work.is_wanted is None or work.is_wanted():
                 self._slice(work, end_ns)
             else:
                 self._drop(work)
+            now_ns = self._now_ns()
         self._current.leave()
         return True
 
