@@ -147,7 +147,9 @@ def test_command_in_a_process(broker: BrokerProcess, words: str) -> None:
     uses_broker = not words.startswith("print-alerts")
     arguments = (*words.split(), *(("--run-dir", str(broker.run_dir)) if uses_broker else ()))
     own, here = process(*arguments), command(*arguments)
-    assert (own.returncode, own.stdout, own.stderr) == (here.returncode, here.stdout, here.stderr)
+    assert (own.returncode, own.stdout) == (here.returncode, here.stdout)
+    # A search begins at a second.
+    assert re.sub(r"T[\d:]+", "", own.stderr) == re.sub(r"T[\d:]+", "", here.stderr)
 
 
 def test_help_of_a_command() -> None:

@@ -139,6 +139,7 @@ def outcomes_of(broker: Broker) -> list[object]:
     clusters = ((None, -1), (cluster_id, node_id), (cluster_id, -1), (None, node_id), ("x", node_id), (cluster_id, 99))
     found: list[object] = [broker.identified(*each) for each in clusters]
     first = broker.assigned("m1", lambda count: count == PARTITIONS).member_epoch
+    wait_until(lambda: broker.commit(first, [0], 10) != [(0, 100)], "Kafka's cache has the topic's id")
     for epoch in (first, first - 1, first + 1):
         found += [broker.commit(epoch, [0], version) for version in (9, 10)]
         found += [broker.commit_in_transaction(epoch, [0, UNKNOWN], version) for version in (3, 5, 6)]

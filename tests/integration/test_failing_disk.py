@@ -203,7 +203,10 @@ def test_a_data_directory_that_is_removed_for_good(disk, broker_directory, topic
     with WireClient(broker.port) as client:
         create_topic(client, topic, 1)
         assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
-        shutil.rmtree(broker.data_dir)
+        # The broker may be making a file in it.
+        wait_until(
+            lambda: shutil.rmtree(broker.data_dir, ignore_errors=True) or not broker.data_dir.exists(), "the removal"
+        )
         wait_until(lambda: rejection(client, topic).error_code == STORAGE_ERROR, "the rejection")
         wait_until(lambda: page_text(broker, "/readyz")[0] == 503, "unready")
     broker.stop()

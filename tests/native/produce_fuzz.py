@@ -215,8 +215,10 @@ def run(numbers: random.Random, directory: Path) -> None:
     broker.settle(400)
     for producer in producers:
         for sent in producer.client.sent.values():
-            # The number of a denial is random.
-            print(sent.answers, [each[:DENIAL_AT] + each[DENIAL_AT + 8 :] for each in sent.envelopes])
+            # The number of a denial is random; a replacement repeats the responses that a full ring had room for.
+            print(
+                dict.fromkeys(sent.answers), {each[:DENIAL_AT] + each[DENIAL_AT + 8 :]: None for each in sent.envelopes}
+            )
     for log in sorted((directory / "data").glob("[abc]-*/*.log")):
         print(log.parent.name, log.name, hashlib.sha256(log.read_bytes()).hexdigest())
     broker.close()

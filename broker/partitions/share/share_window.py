@@ -494,7 +494,7 @@ class ShareWindow:
                 joined.append(each)
         ranges[begin:end] = joined
 
-    def _advance(self, log_start: int = 0) -> None:
+    def _advance(self, log_start: int = -1) -> None:
         """Move the start offset over ended records, and those before the log's start; locks before it are over."""
         ended = 0
         for each in self._ranges:
