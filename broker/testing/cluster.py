@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rotunda.broker.client.admin import groups, topics
 from rotunda.broker.client.network.blocking_client import BlockingClient
-from rotunda.broker.errors import ApiError
+from rotunda.broker.config.keys import did_you_mean
+from rotunda.broker.errors import ApiError, UsageError
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 #: Internal topics of a broker.
@@ -39,6 +40,14 @@ def reset(bootstrap: str) -> list[str]:
                 elif error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                     raise
     return left
+
+
+def check_share_group(bootstrap: str, name: str) -> None:
+    """Raise UsageError if there is no share group of this name."""
+    with BlockingClient(bootstrap) as client:
+        known = [each.name for each in groups.list_groups(client, kinds=[groups.SHARE])]
+    if name not in known:
+        raise UsageError(f"unknown share group {name!r}{did_you_mean(name, known)}; a consumer's first poll creates it")
 
 
 def setting_text(value: object) -> str:

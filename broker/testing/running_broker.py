@@ -282,7 +282,9 @@ class RotundaBroker:
         """End all locks of a share group's records at its next ShareFetch, or at each of the next ``times``.
 
         The records are delivered again, or given up after the last delivery. Acknowledgements of that request fail.
+        Raises UsageError for an unknown group.
         """
+        cluster.check_share_group(self._address, group)
         return self._faults.inject(FaultKind.EXPIRE_LOCKS, "ShareFetch", FaultScope(times, group=group))
 
     @property
