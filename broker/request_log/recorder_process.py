@@ -27,6 +27,7 @@ from rotunda.broker.runtime.child_process import FaultLimit, Retired, Role
 from rotunda.broker.text_table import counted
 from rotunda.shm.metrics.process_metrics import MetricsWriter
 from rotunda.shm.rings.ring_fill import RingGrid, RingShare
+from rotunda.shm.storage import StorageState
 from rotunda.shm.tables.process_slots import BEAT_S
 from rotunda.shm.tables.recent_requests import RecentWriter
 
@@ -69,11 +70,16 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     if not was_killed:
 
         def notice() -> bool:
-            settings = context.recorder_rings.settings()
-            if not (settings.enabled and settings.retention.history_age_ms):
-                history.discard(clock.wall_ms() * 1000)
-                return settings.enabled and roles.notice(clock.monotonic_ns())
-            return roles.notice(clock.monotonic_ns()) or history.notice(clock.wall_ms() * 1000)
+            settings, now_us = context.recorder_rings.settings(), clock.wall_ms() * 1000
+            # Read before the state of the disk, which is published before recording stops.
+            enabled = settings.enabled
+            if context.storage().state >= StorageState.NO_REQUEST_LOG:
+                history.discard(now_us, keeps_events=True)
+                return False
+            if not (enabled and settings.retention.history_age_ms):
+                history.discard(now_us)
+                return enabled and roles.notice(clock.monotonic_ns())
+            return roles.notice(clock.monotonic_ns()) or history.notice(now_us)
 
         _await_first(context, root, stop, notice)
         if _made(context) != made and not has_work(context):

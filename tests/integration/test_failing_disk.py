@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -16,10 +17,13 @@ from typing import Any
 import pytest
 
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.request_log.part_files import DIRECTORY, RUNNING
+from rotunda.broker.status.history import HistoryReader
 from tests.support.broker_process import PAGE, BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import Exposition
 from tests.support.failing_disk import FailingDisk
+from tests.support.own_mounts import fill, may_mount, small, with_mounts
 from tests.support.record_batches import record_batch
 from tests.support.share_consumer import ShareConsumer, topic_id_of
 from tests.support.status_page import page_text
@@ -274,6 +278,35 @@ def alter(client: WireClient, key: str, value: str) -> None:
     body = struct.pack(">ib", 1, 4) + text("") + struct.pack(">i", 1) + text(key) + b"\0" + text(value) + b"\0"
     answer = client.call(44, 0, body)
     assert struct.unpack_from(">ih", answer, 4)[1] == 0, answer
+
+
+@pytest.mark.skipif(not may_mount(), reason="mounts of one's own take root")
+def test_a_full_disk_is_in_the_history_of_a_broker_without_requests(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, ephemeral=False)
+    broker.data_dir.mkdir()
+
+    def looked() -> bool:
+        """Return whether the recorder has looked at the disk since it became full, which it does once a second."""
+        [recorder] = broker.processes("recorder")
+        return recorder["heartbeat_ns"] > full_ns + 2_000_000_000
+
+    def in_little() -> None:
+        nonlocal full_ns
+        broker.start()
+        filler = fill(broker.data_dir)
+        wait_until(lambda: "is full" in broker.log_text(), "the line")
+        full_ns = time.monotonic_ns()
+        wait_until(looked, "a look")
+        filler.unlink()
+        wait_until(lambda: "has space again" in broker.log_text(), "room")
+        wait_until(lambda: (broker.data_dir / DIRECTORY / RUNNING).exists(), "a recorder at work")
+        broker.stop()
+        now_ms = int(time.time() * 1000)
+        found = HistoryReader(broker.data_dir / DIRECTORY).read(now_ms - 600_000, now_ms + 60_000)
+        assert {"disk_full", "disk_freed"} <= {each["name"] for each in found["events"]}
+
+    full_ns = 0
+    with_mounts([small(broker.data_dir, 64 << 20)], in_little)
 
 
 def test_acknowledgements_on_a_full_disk_are_rejected_and_earlier_ones_stay(

@@ -332,6 +332,17 @@ def test_events_are_noticed_without_requests(bench: HistoryBench) -> None:
     assert not bench.recorder.is_busy
 
 
+def test_events_of_a_discarded_minute_may_be_written_later(bench: HistoryBench) -> None:
+    for keeps_events, room in ((False, StorageState.GONE), (True, StorageState.ROOM)):
+        bench.clock.advance_ms(2_000)
+        bench.storage = StorageReading(room, 0, {})
+        bench.count(bench.processor, "requests_received", 1)
+        bench.watched.discard(bench.clock.wall_ms() * 1000, keeps_events=keeps_events)
+    bench.run_once(MINUTE_MS)
+    bench.run_once(MINUTE_MS)
+    assert [row["name"] for row in bench.history("event")] == ["disk_freed"]
+
+
 def test_of_many_events_the_first_have_rows(bench: HistoryBench) -> None:
     for number in range(MOST_EVENTS + 7):
         bench.watched.add_event(WALL_MS * 1000, "rebalance", str(number))

@@ -97,22 +97,25 @@ class History:
 
     def notice(self, now_us: int) -> bool:
         """Return whether requests or events have arrived since the last minute with rows."""
-        for row in self._look(now_us):
-            self.add_event(row["time"], row["name"], row["detail"])
+        self._add_events(now_us)
         if not self._has_requests:
             self._notice_requests(now_us)
         return self.is_under_way
 
-    def discard(self, now_us: int) -> None:
-        """Forget the present minute: nothing is recorded. Requests until the next minute may be counted later."""
+    def discard(self, now_us: int, *, keeps_events: bool = False) -> None:
+        """Forget the present minute: nothing is recorded. Requests until the next minute may be counted later.
+
+        With `keeps_events` its events are written with the next minute that is recorded.
+        """
         if now_us // MINUTE_US != self._sampled_minute:
             self._minute = self._sampled_minute = now_us // MINUTE_US
             topics = totals_of_table(self._sources.table)
             self._before = _Sample(self._processes(), api_totals(self._processors), topics)
         if self.clients is not None:
             self.clients.end_minute()
-        self._look(now_us)
-        self._events, self._further_events = [], 0
+        self._add_events(now_us)
+        if not keeps_events:
+            self._events, self._further_events = [], 0
         self._has_requests = False
 
     def run_once(self, now_us: int, topics: Callable[[], Iterable[TopicInfo]], *, is_last: bool = False) -> list[Row]:
@@ -137,12 +140,12 @@ class History:
         if self.clients is not None:
             self.clients.settle()
 
-    def _look(self, now_us: int) -> list[Row]:
-        """Return the events since the last look, which was at least LOOK_US ago."""
-        if abs(now_us - self._looked_us) < LOOK_US:
-            return []
-        self._looked_us = now_us
-        return self._watch.look(now_us)
+    def _add_events(self, now_us: int) -> None:
+        """Add the events since the last look, which was at least LOOK_US ago."""
+        if abs(now_us - self._looked_us) >= LOOK_US:
+            self._looked_us = now_us
+            for row in self._watch.look(now_us):
+                self.add_event(row["time"], row["name"], row["detail"])
 
     def _notice_requests(self, now_us: int) -> None:
         received = sum(page.values()["requests_received", ""] for page in self._processors)
