@@ -68,20 +68,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     began_us, was_killed = clock.wall_ms() * 1000, (root / RUNNING).exists()
     history = _history(context, generation, roles, began_us, was_killed=was_killed)
     if not was_killed:
-
-        def notice() -> bool:
-            settings, now_us = context.recorder_rings.settings(), clock.wall_ms() * 1000
-            # Read before the state of the disk, which is published before recording stops.
-            enabled = settings.enabled
-            if context.storage().state >= StorageState.NO_REQUEST_LOG:
-                history.discard(now_us, keeps_events=True)
-                return False
-            if not (enabled and settings.retention.history_age_ms):
-                history.discard(now_us)
-                return enabled and roles.notice(clock.monotonic_ns())
-            return roles.notice(clock.monotonic_ns()) or history.notice(now_us)
-
-        _await_first(context, root, stop, notice)
+        _await_first(context, root, stop, lambda: _notice(context, history, roles))
         if _made(context) != made and not has_work(context):
             raise Retired
         if stop.is_set() and not has_work(context):
@@ -100,6 +87,21 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     (root / RUNNING).unlink(missing_ok=True)
     if not stop.is_set():
         raise Retired
+
+
+def _notice(context: ProcessContext, history: History, roles: RoleRows) -> bool:
+    """Return whether there is something to record. Events of a full disk are kept until there is space again."""
+    clock, settings = SystemClock(), context.recorder_rings.settings()
+    now_us = clock.wall_ms() * 1000
+    # Read before the state of the disk, which is published before recording stops.
+    enabled = settings.enabled
+    if context.storage().state >= StorageState.NO_REQUEST_LOG:
+        history.discard(now_us, keeps_events=True)
+        return False
+    if not (enabled and settings.retention.history_age_ms):
+        history.discard(now_us)
+        return enabled and roles.notice(clock.monotonic_ns())
+    return roles.notice(clock.monotonic_ns()) or history.notice(now_us)
 
 
 def _remove_rests(root: Path) -> None:

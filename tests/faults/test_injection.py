@@ -169,7 +169,7 @@ def test_locks_of_a_share_group_run_out_at_its_next_fetch_and_no_later(broker: R
         [(offset, last, count)] = slow.fetch()[0].acquired
         assert (other.fetch()[0].acquired, last, count) == ([(offset, offset, 1)], offset, 1)
         assert quick.fetch(max_wait_ms=0) == {}
-        with pytest.raises(UsageError, match="unknown share group 'shpo'.*did you mean shop"):
+        with pytest.raises(UsageError, match=r"unknown share group 'shpo'.*did you mean shop"):
             broker.expire_locks("shpo")
         with broker.expire_locks("shop") as fault:
             assert other.fetch(max_wait_ms=0) == {}

@@ -299,7 +299,7 @@ def test_a_full_disk_is_in_the_history_of_a_broker_without_requests(tmp_path: Pa
         wait_until(looked, "a look")
         filler.unlink()
         wait_until(lambda: "has space again" in broker.log_text(), "room")
-        wait_until(lambda: (broker.data_dir / DIRECTORY / RUNNING).exists(), "a recorder at work")
+        wait_until((broker.data_dir / DIRECTORY / RUNNING).exists, "a recorder at work")
         broker.stop()
         now_ms = int(time.time() * 1000)
         found = HistoryReader(broker.data_dir / DIRECTORY).read(now_ms - 600_000, now_ms + 60_000)
