@@ -218,4 +218,4 @@ def _check_names(api: ApiKey | None, topic: str | None, group: str | None) -> No
     can_topic, can_group = can_name(api)
     for name, value, can in (("topic", topic, can_topic), ("group", group, can_group)):
         if value is not None and not can:
-            raise UsageError(f"{name}={value!r}: requests of {api.text} name no {name}, so it would never strike")
+            raise UsageError(f"{name}={value!r}: requests of {api.text} name no {name}, so the fault would never match")

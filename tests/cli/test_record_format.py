@@ -70,8 +70,8 @@ def test_where_to_begin(text: str, start: Start) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "--3", "10w", "@x", "²"])
-def test_no_place_to_begin(text: str) -> None:
-    with pytest.raises(UsageError, match="no place to begin"):
+def test_invalid_starts(text: str) -> None:
+    with pytest.raises(UsageError, match="invalid start"):
         parse_start(text, NOW_MS)
 
 

@@ -98,7 +98,7 @@ def _values(client: BlockingClient, resource: Resource) -> dict[str, str]:
 
 
 def _shown(value: str | None) -> str:
-    return "(not set)" if value is None else printable(value)
+    return "(not set)" if value is None else printable(value) or "(empty)"
 
 
 def _fields(setting: Setting) -> dict[str, object]:

@@ -172,7 +172,7 @@ def _processes(now: Snapshot) -> Table:
             (name, str(each.pid), state, _bar(idle.get(key)), _count(rates.get(key)), _count(waiting.get(key)),
              _percent(each.cpu), byte_size(each.pss_bytes), str(each.restarts), escape(printable(each.last_error)))
         )  # fmt: skip
-    titles = ("process", ">pid", "state", "busy", ">req/s", ">waits", ">cpu", ">memory", ">died", "last error")
+    titles = ("process", ">pid", "state", "busy", ">req/s", ">waits", ">cpu", ">memory", ">restarts", "last error")
     return _table(titles, rows)
 
 

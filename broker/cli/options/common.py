@@ -129,13 +129,16 @@ def add_requests(command: argparse.ArgumentParser) -> None:
     command.add_argument("--errors", action="store_true", help="only requests with an error")
     end = command.add_mutually_exclusive_group()
     end.add_argument("--follow", action="store_true", help="print new requests until Ctrl-C")
-    end.add_argument("--until", metavar="TIME", help="only requests before this time, as --since")
+    end.add_argument("--until", metavar="TIME", help="only requests before this time, in the format of --since")
     command.add_argument(
         "--since", default="1h", metavar="TIME", help="a duration such as 10m, or an ISO 8601 time (default: 1h)"
     )
     command.add_argument("--limit", type=count, default=100, metavar="N", help="print at most N (default: 100)")
     command.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="search the newest requests for this time (default: all)"
+        "--timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="end the search, newest first, after this time (default: none)",
     )
     command.add_argument("--slower-than", type=milliseconds, metavar="MS", help="only requests of this time or longer")
     command.add_argument("--api", metavar="NAME", help="only this API, such as Fetch")
@@ -144,7 +147,7 @@ def add_requests(command: argparse.ArgumentParser) -> None:
     command.add_argument("--topic", metavar="NAME", help="only this topic: that of the request's first partition")
     command.add_argument("--error", metavar="NAME", help="only this error, such as NOT_LEADER_OR_FOLLOWER")
     command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.epilog = "In these names * is any text, and upper or lower case is then the same: --client 'billing-*'"
+    command.epilog = "In these names * matches any text, and case is then ignored: --client 'billing-*'"
 
 
 def add_report(command: argparse.ArgumentParser) -> None:

@@ -15,15 +15,15 @@ _CONSUME_EPILOG = r"""
 Prints the records present at the start and exits; with --follow it continues until Ctrl-C. A topic that begins with ^
 is a regular expression, matched from the beginning of a name.
 
-FROM and UNTIL: beginning, end, an offset, -N for the last N of each partition, a duration ago such as 10m,
-@MILLISECONDS since 1970, or an ISO 8601 time such as 2024-05-31T18:00 (UTC without a zone).
+FROM: beginning, end, an offset, -N for the last N of each partition, stored (with --group), or a time.
+TIME: a duration ago such as 10m, @MILLISECONDS since 1970, or ISO 8601 such as 2024-05-31T18:00 (UTC without a zone).
 
 With --group the command is a member of the group. It starts at the committed offsets, or at FROM without one. Printed
 records are committed every 5 s, at the end and at Ctrl-C: after a crash a record may be printed twice, none is lost.
 
-FORMAT: %s value, %S its length (-1: null), %R that as four bytes; %k key, %K its length; %h headers as name=value,...;
-%t topic, %p partition, %o offset, %T timestamp in ms, %% a percent sign. \n \r \t \xNN stand for bytes, in -D
-and -K too.
+FORMAT: %s value, %S its length (-1: null), %R this length as four bytes; %k key, %K its length; %h headers as
+name=value,...; %t topic, %p partition, %o offset, %T timestamp in ms, %% a percent sign. \n \r \t \xNN are bytes, in
+-D and -K too.
 
 --json prints an object a line: topic, partition, offset, timestamp (ms), timestamp_type (create, log_append), key,
 value, headers [[name, value]]. UTF-8 is a string, other bytes {"base64": "..."}, null is null. `rotunda produce
@@ -34,8 +34,8 @@ exit codes: 0 ok, 1 failure, 2 bad usage, 130 Ctrl-C, 143 SIGTERM
 
 _PRODUCE_EPILOG = r"""
 Writes one record for each line of standard input or of each --file; the last line needs no line break. Prints nothing
-on success. At the first failed record it stops reading, waits for the open ones, and prints the number of that line and
-of the records written.
+on success. At the first failed record it stops reading, waits for outstanding records, and prints the number of that
+line and of the records written.
 
 -K SEPARATOR splits each line at the first separator into key and value; a line without one is a value. -Z reads empty
 keys and values as null, --null TEXT those equal to TEXT. A null value deletes its key from a compacted topic.
@@ -105,7 +105,7 @@ def add_consume(command: argparse.ArgumentParser) -> None:
         "-o", "--from", "--offset", dest="start", default="beginning", metavar="FROM",
         help="first record (default: beginning)",
     )  # fmt: skip
-    command.add_argument("--until", metavar="UNTIL", help="stop each partition before the first record of this time")
+    command.add_argument("--until", metavar="TIME", help="stop a partition at its first record of this time or later")
     ends = command.add_mutually_exclusive_group()
     ends.add_argument("--follow", action="store_true", help="continue with new records until Ctrl-C")
     ends.add_argument("-e", "--exit", action="store_true", help="stop at the present end of the topics (default)")

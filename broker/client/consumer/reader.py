@@ -35,6 +35,7 @@ TIME: Final = "time"
 _WORDS: Final = {"beginning": BEGINNING, "earliest": BEGINNING, "end": END, "latest": END, "stored": STORED}
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MOST_MS: Final = 2**62
+_TIMES: Final = "a duration such as 10m, @MILLISECONDS, or an ISO 8601 time such as 2024-05-31T18:00"
 
 
 class Start(NamedTuple):
@@ -55,7 +56,12 @@ def parse_start(text: str, now_ms: int) -> Start:
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdecimal():
         return Start(LAST, int(digits)) if text.startswith("-") else Start(OFFSET, int(digits))
-    return Start(TIME, parse_time(text, now_ms))
+    try:
+        return Start(TIME, parse_time(text, now_ms))
+    except UsageError:
+        raise UsageError(
+            f"invalid start {text!r}: expected beginning, end, stored, an offset, -N (the last N records), {_TIMES}"
+        ) from None
 
 
 def parse_time(text: str, now_ms: int) -> int:
@@ -70,10 +76,7 @@ def parse_time(text: str, now_ms: int) -> int:
         time = datetime.fromisoformat(text)
         return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise UsageError(
-            f"{text!r} is no place to begin or end at: beginning, end, stored, an offset, -N from the end, "
-            "a length of time like 10m, @MILLISECONDS, or a time like 2024-05-31T18:00"
-        ) from None
+        raise UsageError(f"invalid time {text!r}: expected {_TIMES}") from None
 
 
 class Span(NamedTuple):
