@@ -18,7 +18,7 @@ from rotunda.broker.coordinator.coordinator_log import CommitBatcher, Coordinato
 from rotunda.broker.coordinator.group_coordinator import GroupCoordinator
 from rotunda.broker.coordinator.group_events import GroupEventFeed
 from rotunda.broker.coordinator.group_memory import GroupMemory, shard_sizes
-from rotunda.broker.coordinator.locator import CoordinatorOwnership
+from rotunda.broker.coordinator.locator import CoordinatorLocator
 from rotunda.broker.coordinator.replay import Replayer, replay_partition
 from rotunda.broker.coordinator.share_state.dead_letters import DeadLetterTasks
 from rotunda.broker.coordinator.share_state.share_consumers import ShareConsumers
@@ -93,7 +93,7 @@ class Coordinators:
         self._failed: set[tuple[str, int]] = set()
         #: All deadlines of this handler, including those of responses parked elsewhere.
         self.timers = Timers(clock.monotonic_ns)
-        self.locator = CoordinatorOwnership(
+        self.locator = CoordinatorLocator(
             partitions.index,
             context.handlers,
             context.controller,

@@ -48,7 +48,7 @@ from rotunda.broker.scheduling.long_responses import AT_ONCE
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
-    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.locator import CoordinatorLocator
     from rotunda.broker.coordinator.replay import Replayer
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.broker.partitions.owned_partition import OwnedPartition
@@ -85,7 +85,7 @@ class GroupCoordinator:
 
     def __init__(  # noqa: PLR0913 - the parts of a handler that it uses
         self,
-        locator: CoordinatorOwnership,
+        locator: CoordinatorLocator,
         metadata: MetadataCache,
         clock: Clock,
         timers: Timers,

@@ -18,7 +18,7 @@ from rotunda.broker.protocol.steps import Steps
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.group import Group
-    from rotunda.broker.coordinator.offsets.offsets import CommitTargets
+    from rotunda.broker.coordinator.offsets.offsets import CommitPartitions
     from rotunda.broker.coordinator.offsets.repeated_records import RepeatedRecords
     from rotunda.broker.coordinator.records import Apply, RecordTable, RecordType
 
@@ -35,7 +35,7 @@ class CommitToRepeat(Protocol):
     """A cached commit, for repeated commits of a member to the same partitions."""
 
     @property
-    def targets(self) -> CommitTargets:
+    def partitions(self) -> CommitPartitions:
         """The offsets that it sets."""
 
     @property
@@ -88,7 +88,7 @@ class GroupShard:
 
         The log's `send_commits` sends the response to ``committer``, together with others.
         """
-        self.offsets.restore(commit.targets, offsets, now_ms)
+        self.offsets.restore(commit.partitions, offsets, now_ms)
         self._log.append_repeated(commit.records, offsets, now_ms, committer)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:

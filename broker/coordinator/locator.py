@@ -1,6 +1,7 @@
-"""The coordinator locator: the handler that coordinates a group or transactional id, or why this one cannot.
+"""The coordinator locator: computes the owner of a group or transactional id, and the error of any other target.
 
-Runs in handler processes and the controller.
+Runs in handler processes and the controller. Processors route requests to the owner by the same hash
+(`protocol.routing`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from rotunda.broker.metadata.metadata_cache import MetadataCache
 
 
-class CoordinatorOwnership:
-    """The coordinator ownership as seen by one target."""
+class CoordinatorLocator:
+    """The coordinator locator of one target."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rotunda.broker.apis.groups.offset_commit import committer_of, is_rejected, rejected
 from rotunda.broker.coordinator.offsets.cached_commit import CachedCommit
 from rotunda.broker.coordinator.offsets.commits import NO_RETENTION, RepeatedCommit, commit_offsets, find_topic
-from rotunda.broker.coordinator.offsets.offsets import CommitTarget
+from rotunda.broker.coordinator.offsets.offsets import CommitPartition
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
@@ -268,22 +268,22 @@ class GroupFastPath:
             return False
         repeated = cached.repeated
         if repeated is None:
-            targets = self._targets(cached)
-            if len(targets) != len(offsets):
+            partitions = self._partitions(cached)
+            if len(partitions) != len(offsets):
                 return False
-            repeated = cached.repeated = RepeatedCommit(committer.group_id, targets)
+            repeated = cached.repeated = RepeatedCommit(committer.group_id, partitions)
         self._linger.connections.add(request.connection_id)
         shard.commit_again(repeated, offsets, self._broker.clock.wall_ms(), (request, cached))
         return True
 
-    def _targets(self, cached: CachedCommit) -> list[CommitTarget]:
+    def _partitions(self, cached: CachedCommit) -> list[CommitPartition]:
         """Return the partitions of a cached commit that still exist.
 
         The cache is cleared when the metadata have changed; while they change, a topic may be missing already.
         """
         metadata, committer = self._broker.metadata, cached.committer
         return [
-            CommitTarget(
+            CommitPartition(
                 topic.name,
                 part.partition_index,
                 part.committed_leader_epoch,

@@ -35,6 +35,7 @@ from rotunda.broker.metadata.configs.client_quotas import QuotaEntity, QuotaOp, 
 from rotunda.broker.metadata.configs.stored_values import check_readable
 from rotunda.broker.metadata.features import LEVEL, FeatureUpdate, check_updates
 from rotunda.broker.metadata.metadata_cache import MetadataCache, TopicInfo
+from rotunda.broker.metadata.new_topics import Charge, check_more_partitions, check_new_topic, free_of_charge
 from rotunda.broker.metadata.process_counts import Room, check_change
 from rotunda.broker.metadata.producer_ids import ProducerIds
 from rotunda.broker.metadata.security.acls import AclChanges
@@ -53,7 +54,6 @@ from rotunda.broker.metadata.topics.topic_validation import (
     check_total_partitions,
     internal_topic_configs,
 )
-from rotunda.broker.metadata.wanted_topics import Charge, check_more_partitions, check_new_topic, free_of_charge
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.routing import INTERNAL_TOPICS, CoordinatorPartitions, topic_id_for
 from rotunda.shm.tables.partitions import PartitionTable

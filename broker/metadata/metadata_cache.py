@@ -1,8 +1,9 @@
 """The metadata cache: a process's copy of the topics, their partitions and owners, and the effective settings.
 
-Every handler and the controller have one; it is filled from the metadata file and updated by ``refresh`` when the
-broker word ``metadata_version`` is greater than ``version``. A refresh applies whole changes only, if necessary in
-steps, and its cost is that of the changes. Never writes; independent of requests.
+Handlers, controller, cleaner, recorder and the status page's process have one each; acceptor and processors have
+`LiveSettings` instead. It is filled from the metadata file and updated by ``refresh`` when the broker word
+``metadata_version`` is greater than ``version``. A refresh applies whole changes only, if necessary in steps, and its
+cost is that of the changes. Never writes; independent of requests.
 """
 
 from __future__ import annotations

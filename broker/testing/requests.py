@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rotunda.broker.client.network.blocking_client import CLIENT_ID, BlockingClient
 from rotunda.broker.errors import RotundaError
 from rotunda.broker.protocol.api_keys import text_of
-from rotunda.broker.request_log.log_reader import Query, Row, read
+from rotunda.broker.request_log.file_reader import Query, Row, read
 from rotunda.broker.request_log.part_files import DIRECTORY, FOLLOWED
 from rotunda.broker.text_table import counted
 from rotunda.shm.rings.recorder_rings import RecorderSettings

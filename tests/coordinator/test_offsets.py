@@ -11,8 +11,8 @@ from rotunda.broker.coordinator.offsets.commits import CommitTime, apply_commit
 from rotunda.broker.coordinator.offsets.offset_expiration import Pace, delete_offsets, expire_offsets
 from rotunda.broker.coordinator.offsets.offsets import (
     NO_EXPIRY,
-    CommitTarget,
-    CommitTargets,
+    CommitPartition,
+    CommitPartitions,
     CommittedOffset,
     OffsetStore,
 )
@@ -70,7 +70,7 @@ def test_any_order_of_commits_leaves_the_last_written_offset() -> None:
         store, written, ended = OffsetStore(), {}, {}
         open_producers: dict[int, list[int]] = {}
         # Of several members, one after the other.
-        targets = [CommitTargets(GROUP, [CommitTarget("topic", 0, -1, "", bytes(16))]) for _ in range(3)]
+        commits = [CommitPartitions(GROUP, [CommitPartition("topic", 0, -1, "", bytes(16))]) for _ in range(3)]
         for number in range(12):
             producer = choice.choice([None, None, 1, 2])
             if choice.random() < 0.4 and open_producers:
@@ -84,7 +84,7 @@ def test_any_order_of_commits_leaves_the_last_written_offset() -> None:
                 if choice.random() < 0.5:
                     store.put(*KEY, committed(number))
                 else:
-                    store.restore(choice.choice(targets), [number], 0)
+                    store.restore(choice.choice(commits), [number], 0)
                 written[number] = True
             else:
                 store.put_pending(producer, *KEY, committed(number))
@@ -112,26 +112,26 @@ class Twins:
     def __init__(self, choice: random.Random) -> None:
         self.choice = choice
         self.noting, self.putting = OffsetStore(), OffsetStore()
-        self.targets = [
-            CommitTargets(choice.choice(self.GROUPS), [self.target() for _ in range(choice.randint(1, 3))])
+        self.commits = [
+            CommitPartitions(choice.choice(self.GROUPS), [self.partition() for _ in range(choice.randint(1, 3))])
             for _ in range(5)
         ]
 
-    def target(self) -> CommitTarget:
+    def partition(self) -> CommitPartition:
         choice = self.choice
-        return CommitTarget(choice.choice(self.TOPICS), choice.randrange(2), choice.randrange(9), "text", bytes(16))
+        return CommitPartition(choice.choice(self.TOPICS), choice.randrange(2), choice.randrange(9), "text", bytes(16))
 
     def both(self, change: Callable[[OffsetStore], object]) -> None:
         for store in (self.noting, self.putting):
             change(store)
 
     def restore(self, number: int) -> None:
-        targets = self.choice.choice(self.targets)
-        offsets = [number + index for index in range(len(targets.parts))]
-        self.noting.restore(targets, offsets, number)
-        for (topic, index, leader_epoch, text, topic_id), offset in zip(targets.parts, offsets, strict=True):
+        commit = self.choice.choice(self.commits)
+        offsets = [number + index for index in range(len(commit.parts))]
+        self.noting.restore(commit, offsets, number)
+        for (topic, index, leader_epoch, text, topic_id), offset in zip(commit.parts, offsets, strict=True):
             value = CommittedOffset(offset, leader_epoch, text, number, NO_EXPIRY, topic_id)
-            self.putting.put(targets.group_id, topic, index, value)
+            self.putting.put(commit.group_id, topic, index, value)
 
     def step(self, number: int) -> None:
         choice = self.choice
@@ -178,10 +178,10 @@ def test_noted_offsets_are_the_same_as_stored_ones_and_leave_nothing() -> None:
 def test_notes_of_an_unread_group_are_bounded() -> None:
     """Each topic change replaces the cached commits of members; offsets remain noted in at most 256 old entries."""
     store = OffsetStore()
-    noted: list[CommitTargets] = []
-    part = CommitTarget("topic", 0, -1, "", bytes(16))
+    noted: list[CommitPartitions] = []
+    part = CommitPartition("topic", 0, -1, "", bytes(16))
     for offset in range(1000):
-        noted.append(CommitTargets(GROUP, [part]))
+        noted.append(CommitPartitions(GROUP, [part]))
         store.restore(noted[-1], [offset], 0)
         assert sum(each.offsets is not None for each in noted) <= 256
     assert store.of_group(GROUP)["topic"][0].offset == 999

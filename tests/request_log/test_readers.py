@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from rotunda.broker.request_log import log_reader
-from rotunda.broker.request_log.log_reader import Query
+from rotunda.broker.request_log import file_reader
+from rotunda.broker.request_log.file_reader import Query
 from tests.support.generated_log import LATER_COLUMNS
 from tests.support.recorder_bench import WALL_MS, RecorderBench, rows_of
 from tests.support.roles_bench import INTERVAL_MS, RolesBench
@@ -91,7 +91,7 @@ def test_roles_in_every_reader(roles: Path) -> None:
         found = connection.execute(query, [everything]).fetchall()
     assert ("processor", 1, 0.25) in found
     assert ("cleaner", None, None) in found
-    rows = log_reader.read(roles.parent, "roles", Query(0, {"role": lambda role: role == "processor"}))
+    rows = file_reader.read(roles.parent, "roles", Query(0, {"role": lambda role: role == "processor"}))
     assert sorted((row["traffic"], row["requests"]) for row in rows) == [(False, 0), (True, 1)]
 
 
@@ -99,7 +99,7 @@ def test_older_files_beside_newer_ones(requests: Path) -> None:
     """A column that an older file lacks is null: columns are only ever added."""
     first, second = sorted(requests.rglob("*.parquet"))
     pq.write_table(pq.read_table(first, partitioning=None).drop_columns(list(LATER_COLUMNS)), first)
-    rows = log_reader.read(requests.parent, "requests", Query(WALL_MS * 1000 - 3_600_000_000))
+    rows = file_reader.read(requests.parent, "requests", Query(WALL_MS * 1000 - 3_600_000_000))
     assert [row["recordBytes"] for row in rows] == [None] * 30
     query = "SELECT count(*), count(records), count(codec) FROM read_parquet(?, union_by_name = true)"
     with duckdb.connect() as connection:

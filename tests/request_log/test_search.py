@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rotunda.broker.cli.main import main
-from rotunda.broker.request_log.log_reader import Order, Query, search
+from rotunda.broker.request_log.file_reader import Order, Query, search
 from rotunda.broker.request_log.part_files import DIRECTORY, HOUR_US
 from tests.support.recorder_bench import CLIENT, WALL_MS, RecorderBench, client_text, rows_of
 

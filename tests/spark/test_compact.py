@@ -15,8 +15,8 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from rotunda.broker.request_log import log_reader, part_files
-from rotunda.broker.request_log.log_reader import Query
+from rotunda.broker.request_log import file_reader, part_files
+from rotunda.broker.request_log.file_reader import Query
 from rotunda.shm.rings.recorder_rings import Retention
 from rotunda.spark.hourly import compaction
 from rotunda.spark.hourly.compaction import ASIDE, recover
@@ -128,7 +128,7 @@ def test_every_reader_counts_every_row_once_all_the_time(log: Log) -> None:
         return int(rows)
 
     def recorder() -> int:
-        return len(log_reader.read(log.root, "requests", Query(0)))
+        return len(file_reader.read(log.root, "requests", Query(0)))
 
     with counted_all_the_time(duck, recorder) as found:
         assert log.compact() == 1
@@ -137,7 +137,7 @@ def test_every_reader_counts_every_row_once_all_the_time(log: Log) -> None:
     (name,) = log.names
     assert name.startswith(part_files.COMPACTED)
     (path,) = log.root.rglob(name)
-    rows = [row["time"] for row in log_reader.read(log.root, "requests", Query(0))]
+    rows = [row["time"] for row in file_reader.read(log.root, "requests", Query(0))]
     assert rows == sorted(rows)
     assert path.stat().st_mtime == 1_700_000_000 + FILES - 1
     assert not (log.root / ASIDE).exists()

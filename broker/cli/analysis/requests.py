@@ -23,7 +23,7 @@ from typing import Any
 
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import RotundaError, UsageError
-from rotunda.broker.request_log.log_reader import (
+from rotunda.broker.request_log.file_reader import (
     ATTEMPTS,
     Found,
     Order,

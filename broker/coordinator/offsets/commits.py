@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rotunda.broker.coordinator.classic.group import ClassicGroup
 from rotunda.broker.coordinator.consumer.group import ConsumerGroup
 from rotunda.broker.coordinator.offsets.offset_records import numbered_offset_value, offset_key_prefix, offset_value
-from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
+from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommitPartition, CommitPartitions, CommittedOffset
 from rotunda.broker.coordinator.offsets.repeated_records import RepeatedRecords
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -86,17 +86,17 @@ class ValidatedCommit(NamedTuple):
 class RepeatedCommit:
     """An accepted commit, for repeated commits of the member to the same partitions."""
 
-    __slots__ = ("records", "targets")
+    __slots__ = ("partitions", "records")
 
-    def __init__(self, group_id: str, targets: Sequence[CommitTarget]) -> None:
-        self.targets = CommitTargets(group_id, targets)
+    def __init__(self, group_id: str, partitions: Sequence[CommitPartition]) -> None:
+        self.partitions = CommitPartitions(group_id, partitions)
         self.records = RepeatedRecords(
             [
                 (
                     _key_prefix(group_id, topic) + _pack_int32(partition),
                     numbered_offset_value(leader_epoch, metadata, topic_id),
                 )
-                for topic, partition, leader_epoch, metadata, topic_id in targets
+                for topic, partition, leader_epoch, metadata, topic_id in partitions
             ]
         )
 

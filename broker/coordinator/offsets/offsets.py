@@ -31,7 +31,7 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes = ZERO_TOPIC_ID
 
 
-class CommitTarget(NamedTuple):
+class CommitPartition(NamedTuple):
     """A partition of repeated commits, with their constant fields."""
 
     topic: str
@@ -41,12 +41,12 @@ class CommitTarget(NamedTuple):
     topic_id: bytes
 
 
-class CommitTargets:
+class CommitPartitions:
     """The partitions of one member's commit, in the order of the request, and its latest noted commit."""
 
     __slots__ = ("commit_ms", "group_id", "number", "offsets", "parts")
 
-    def __init__(self, group_id: str, parts: Sequence[CommitTarget]) -> None:
+    def __init__(self, group_id: str, parts: Sequence[CommitPartition]) -> None:
         self.group_id = group_id
         self.parts = parts
         #: The offset of each partition, the commit time and the write number, until they are applied.
@@ -82,7 +82,7 @@ class OffsetStore:
     def __init__(self) -> None:
         self._groups: dict[str, GroupOffsets] = {}
         # By group: the noted commits since its offsets were last read. Each is in the list once.
-        self._noted: dict[str, list[CommitTargets]] = {}
+        self._noted: dict[str, list[CommitPartitions]] = {}
         #: The groups with offsets of a topic, pending ones included.
         self._readers: dict[str, set[str]] = {}
         #: By group: topics that it may have no offset of any more, to be checked when it has no pending offsets.
@@ -115,33 +115,31 @@ class OffsetStore:
             self._settle(group_id)
         self._put(group_id, topic, partition, committed)
 
-    def restore(self, targets: CommitTargets, offsets: Sequence[int], now_ms: int) -> None:
+    def restore(self, commit: CommitPartitions, offsets: Sequence[int], now_ms: int) -> None:
         """Set the offset of each of these partitions, outside of transactions. HOT."""
-        is_noted = targets.offsets is not None
-        targets.offsets, targets.commit_ms, targets.number = offsets, now_ms, next(self._numbers)
+        is_noted = commit.offsets is not None
+        commit.offsets, commit.commit_ms, commit.number = offsets, now_ms, next(self._numbers)
         if not is_noted:
-            self._note(targets)
+            self._note(commit)
         if self._pending:
             # Write numbers decide which is newer, so the noted offsets must be applied first.
-            self._settle(targets.group_id)
+            self._settle(commit.group_id)
 
-    def _note(self, targets: CommitTargets) -> None:
-        noted = self._noted.setdefault(targets.group_id, [])
-        noted.append(targets)
+    def _note(self, commit: CommitPartitions) -> None:
+        noted = self._noted.setdefault(commit.group_id, [])
+        noted.append(commit)
         if len(noted) > _MOST_NOTED:
-            self._settle(targets.group_id)
+            self._settle(commit.group_id)
 
     def _settle(self, group_id: str) -> None:
         """Apply the noted commits of a group."""
         noted = self._noted.pop(group_id, None)
         if noted is None:
             return
-        for targets in sorted(noted, key=_number):
-            offsets, targets.offsets = targets.offsets or (), None
-            for (topic, partition, leader_epoch, metadata, topic_id), offset in zip(
-                targets.parts, offsets, strict=True
-            ):
-                committed = CommittedOffset(offset, leader_epoch, metadata, targets.commit_ms, NO_EXPIRY, topic_id)
+        for commit in sorted(noted, key=_number):
+            offsets, commit.offsets = commit.offsets or (), None
+            for (topic, partition, leader_epoch, metadata, topic_id), offset in zip(commit.parts, offsets, strict=True):
+                committed = CommittedOffset(offset, leader_epoch, metadata, commit.commit_ms, NO_EXPIRY, topic_id)
                 self._put(group_id, topic, partition, committed)
 
     def settle_all(self) -> Steps[None]:

@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): members, subscriptions and assignments. Deliveries are in `partitions.share`."""
+"""Share groups (KIP-932): members, subscriptions and assignments. Deliveries are in `share_state`."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.group_coordinator import OpenNow
     from rotunda.broker.coordinator.group_memory import GroupMemory
-    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.locator import CoordinatorLocator
     from rotunda.broker.coordinator.replay import Replayer
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.scheduling.peer_tasks import TargetTasks
@@ -41,7 +41,7 @@ class ShareStateCoordinator:
 
     def __init__(
         self,
-        locator: CoordinatorOwnership,
+        locator: CoordinatorLocator,
         partitions: PartitionManager,
         timers: Timers,
         open_now: OpenNow,

@@ -16,7 +16,7 @@ from rotunda.broker.protocol.routing import SHARE_TOPIC
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import Done
-    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.locator import CoordinatorLocator
     from rotunda.broker.coordinator.share_state.share_state import ShareStateCoordinator
     from rotunda.broker.scheduling.peer_tasks import TargetTasks, TaskDone
 
@@ -48,7 +48,7 @@ Summarized = Callable[[int, dict[int, ShareSummary]], None]
 class ShareStateRpc:
     """Sends one target's tasks about the state of share groups. `done` is called now or in a later loop pass."""
 
-    def __init__(self, tasks: TargetTasks, locator: CoordinatorOwnership) -> None:
+    def __init__(self, tasks: TargetTasks, locator: CoordinatorLocator) -> None:
         self._tasks = tasks
         self._locator = locator
 

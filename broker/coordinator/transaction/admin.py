@@ -24,7 +24,7 @@ from rotunda.broker.scheduling.slices import Work
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
-    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.locator import CoordinatorLocator
     from rotunda.broker.coordinator.transaction.coordinator import TransactionCoordinator
     from rotunda.broker.coordinator.transaction.shard import Transaction
     from rotunda.broker.log.producers.producer_entry import ProducerEntry
@@ -111,7 +111,7 @@ class TransactionAdmin:
     def __init__(
         self,
         tasks: TargetTasks,
-        locator: CoordinatorOwnership,
+        locator: CoordinatorLocator,
         transactions: TransactionCoordinator,
         partitions: PartitionManager,
         clock: Clock,

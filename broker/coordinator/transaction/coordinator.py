@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.group_coordinator import OpenNow
-    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.locator import CoordinatorLocator
     from rotunda.broker.coordinator.replay import Replayer
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.broker.scheduling.timers import Timer, Timers
@@ -76,7 +76,7 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        locator: CoordinatorOwnership,
+        locator: CoordinatorLocator,
         metadata: MetadataCache,
         clock: Clock,
         timers: Timers,

@@ -21,7 +21,7 @@ from rotunda.broker.scheduling.peer_tasks import TargetTasks, TaskDone
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_coordinator import GroupCoordinator, OpenNow
-    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.locator import CoordinatorLocator
     from rotunda.broker.coordinator.transaction.coordinator import TransactionCoordinator
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
@@ -50,7 +50,7 @@ _LONGEST_BYTES: Final = 2**15 - 1
 class TransactionRpc:
     """Sends one target's tasks about transactions."""
 
-    def __init__(self, tasks: TargetTasks, locator: CoordinatorOwnership, partitions: PartitionManager) -> None:
+    def __init__(self, tasks: TargetTasks, locator: CoordinatorLocator, partitions: PartitionManager) -> None:
         self._tasks = tasks
         self._locator = locator
         self._partitions = partitions
