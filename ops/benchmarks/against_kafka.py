@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ops.benchmarks import cases, kafka, librdkafka, processor_time, programs, security
+from ops.benchmarks import cases, kafka, librdkafka, processor_time, programs, security, share_group
 from ops.benchmarks.comparison import KAFKA, ROTUNDA, RULER, Comparison, Side
 from ops.benchmarks.processor_time import Spent
 from ops.benchmarks.report import UNITS
@@ -108,6 +108,7 @@ def measurements() -> list[Measurement]:
     secure = Measurement("TLS: librdkafka's share kept of PLAINTEXT", warm_up_later, measure_security)
     clients = [
         Measurement("librdkafka's Produce and Fetch", warm_up_later, measure_librdkafka),
+        Measurement(share_group.TITLE, warm_up_later, measure_share_group),
         Measurement(OWN_PRODUCER, warm_up_later, measure_own_producer),
     ]
     light = [each for each, case in zip(loads, cases.AGAINST_KAFKA, strict=True) if case.ruler != "append"]
@@ -270,6 +271,22 @@ def measure_librdkafka(place: Place) -> list[Comparison]:
                     if number >= 0:
                         sides[load.title][server.name].add(rate, load.records / 1000, spent)
     return [Comparison(load.title, "records/s", sides[load.title], load.expected_ratio) for load in librdkafka.LOADS]
+
+
+def measure_share_group(place: Place) -> list[Comparison]:
+    """Measure how fast the members of a share group read a topic; each turn has a new group."""
+    topic, records, sides = "share-group", share_group.RECORDS, {ROTUNDA: Side(), KAFKA: Side()}
+    with librdkafka.failures():
+        for server in place.brokers:
+            share_group.fill(client_of(server), topic, records)
+        for number in range(-1, place.options.turns):
+            for server in rotated(list(place.brokers), number):
+                before = server.spent()
+                rate = share_group.rate(client_of(server), topic, f"{topic}-{number + 1}", records)
+                spent = processor_time.since(before, server.spent())
+                if number >= 0:
+                    sides[server.name].add(rate, records / 1000, spent)
+    return [Comparison(share_group.TITLE, "records/s", sides, share_group.EXPECTED_RATIO)]
 
 
 def client_of(server: Server) -> librdkafka.Settings:

@@ -43,24 +43,24 @@ def failures() -> Iterator[None]:
         raise MeasurementError(f"librdkafka: {failure}") from failure
 
 
-def create(settings: Settings, topics: Sequence[str]) -> None:
-    """Create topics of one partition."""
+def create(settings: Settings, topics: Sequence[str], partitions: int = 1) -> None:
+    """Create topics of this many partitions."""
     admin = AdminClient(settings)  # its requests end with it
-    for future in admin.create_topics([NewTopic(name, 1) for name in topics]).values():
+    for future in admin.create_topics([NewTopic(name, partitions) for name in topics]).values():
         future.result(DEADLINE_S)
 
 
-def produced(settings: Settings, topic: str, values: Sequence[bytes], records: int) -> float:
+def produced(settings: Settings, topic: str, values: Sequence[bytes], records: int, partition: int = 0) -> float:
     """Return the rate of produced records, with these values in turns."""
     producer = Producer(settings)
-    connect(producer, topic, values[0])
+    connect(producer, topic, values[0], partition)
     begun = time.monotonic()
     for number, value in enumerate(islice(cycle(values), records)):
         if not number % 1000:
             producer.poll(0)
             while len(producer) > _MOST_QUEUED - 1000:
                 producer.poll(_ROOM_S)
-        producer.produce(topic, value, partition=0)
+        producer.produce(topic, value, partition=partition)
     if producer.flush(DEADLINE_S):
         raise MeasurementError(f"records were not acknowledged in {DEADLINE_S:.0f} s")
     return records / (time.monotonic() - begun)
@@ -83,9 +83,9 @@ def fetched(settings: Settings, topic: str, records: int) -> float:
         consumer.close()
 
 
-def connect(producer: Producer, topic: str, value: bytes) -> None:
+def connect(producer: Producer, topic: str, value: bytes, partition: int = 0) -> None:
     """Have the first record acknowledged: handshakes are over then."""
-    producer.produce(topic, value, partition=0)
+    producer.produce(topic, value, partition=partition)
     if producer.flush(DEADLINE_S):
         raise MeasurementError(f"the first record was not acknowledged in {DEADLINE_S:.0f} s")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.benchmarks import cases, librdkafka, processor_time, programs, report
+from ops.benchmarks import cases, librdkafka, processor_time, programs, report, share_group
 from ops.benchmarks.comparison import KAFKA, ROTUNDA, RULER, Comparison, Side, tables
 from ops.benchmarks.processor_time import Spent
 from tests.support.broker_process import BrokerProcess
@@ -85,6 +85,13 @@ def test_the_loads_of_client_libraries(broker: BrokerProcess) -> None:
     assert [len(rates[name]) for name in ("rotunda", "confluent-kafka")] == [2, 2]
     with pytest.raises(programs.MeasurementError, match="librdkafka: "), librdkafka.failures():
         librdkafka.create(settings, ["client-libraries"])
+
+
+def test_the_load_of_a_share_group(broker: BrokerProcess) -> None:
+    settings = {"bootstrap.servers": f"127.0.0.1:{broker.port}"}
+    share_group.fill(settings, "share-group", 800)
+    for group in ("one", "other"):
+        assert share_group.rate(settings, "share-group", group, 800) > 0, "each group reads all records"
 
 
 @pytest.mark.parametrize("kind", ["echo", "append", "file"])
