@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rotunda.broker.clock import SystemClock
     from rotunda.broker.runtime.run_dir import RunRecord
 
-WAIT_S: Final = 10.0
+WAIT_S: Final = 60.0
 
 #: Time after which another marker is sent.
 MARK_AGAIN_S: Final = 2.0
