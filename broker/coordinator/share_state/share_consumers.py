@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _LONGEST_MEMBER_ID: Final = 36
 _LAST_TYPE_BEFORE_RENEWAL: Final = RENEW - 1
 
-#: Partitions of a session: a response with all of them is encoded in less than 50 ms.
-MOST_PARTITIONS: Final = 25_000
+#: Partitions of a session: a response with all of them is made in less than 50 ms.
+MOST_PARTITIONS: Final = 12_500
 
 #: Partitions that one step changes: each may write a record, about a millisecond together.
 _PARTITIONS_AT_ONCE: Final = 16

@@ -48,7 +48,7 @@ INLINE_RECORDS_BYTES: Final = 16 * 1024
 MOST_RANGES: Final = 128
 
 #: With so many ranges of acquired records a response gets none of further partitions: it is encoded in one go.
-MOST_ACQUIRED: Final = 25_000
+MOST_ACQUIRED: Final = 12_500
 
 #: Most windows that one attempt begins: each writes a record. The next attempt begins others.
 MOST_BEGUN: Final = 200
