@@ -100,7 +100,7 @@ def errors_in(value: Any) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("api", [api for api in API_TABLE if api.key not in SASL], ids=lambda api: api.key.text)
-def test_every_api_responses_with_the_injected_error(broker: RotundaBroker, api: Any) -> None:
+def test_every_api_responds_with_the_injected_error(broker: RotundaBroker, api: Any) -> None:
     """The response can be decoded, has that error and no other, and the next request is served as ever."""
     port = int(broker.bootstrap.rpartition(":")[2])
     topic_id = _topic_id(port)

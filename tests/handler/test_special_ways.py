@@ -136,7 +136,7 @@ def answers(broker: SteppedBroker, corpus: list[Asked]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("_course", range(2))
-def test_every_api_responses_in_the_same_bytes_without_its_special_ways(tmp_path: Path, _course: int) -> None:
+def test_every_api_responds_in_the_same_bytes_without_its_special_ways(tmp_path: Path, _course: int) -> None:
     """The ids that a broker makes, and the size of its disk, are the same in each course."""
     seed = secrets.randbits(32)
     print(f"seed {seed}")

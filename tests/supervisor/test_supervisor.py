@@ -115,7 +115,7 @@ def test_a_replacement_that_cannot_boot_is_tried_again(tmp_path: Path, role: str
 
 
 def test_one_that_makes_room_for_another_has_not_failed(tmp_path: Path) -> None:
-    """How the last one ended is recorded for failures only."""
+    """The exit status is recorded for failures only."""
     with Supervised(tmp_path, fault="retire:recorder") as broker:
         broker.complete()
         wait_until(lambda: broker.slot("recorder")["generation"] == 2, "the recorder makes room")

@@ -76,7 +76,7 @@ class Reader:
         return self.take(form)[0]
 
     def raw(self, size: int) -> bytes:
-        """Return so many bytes; none for a negative size (null)."""
+        """Return the next bytes; none for a negative size (null)."""
         start, self.at = self.at, self.at + max(size, 0)
         return self.data[start : self.at]
 

@@ -101,7 +101,7 @@ def test_g30_a_silent_connection_is_closed(relay: Relay) -> None:
 
 
 @pytest.mark.parametrize("accepts", [True, False])
-def test_g30_a_listener_that_never_responses_is_given_up(accepts: bool) -> None:
+def test_g30_a_listener_that_never_responds_is_given_up(accepts: bool) -> None:
     config = NetworkConfig(client_id="live", request_timeout_ms=200, socket_connection_setup_timeout_ms=200)
     with socket.create_server((HOST, 0), backlog=0) as listening, socket.socket() as filling:
         if not accepts:
