@@ -4,6 +4,7 @@ import gc
 import os
 import uuid
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from itertools import chain, cycle, groupby
 from pathlib import Path
 
@@ -181,3 +182,21 @@ def _segments_go_with_their_test() -> Iterator[None]:
     yield
     for segment in set(OPEN_SEGMENTS._seen) - before:
         OPEN_SEGMENTS.forget(segment)
+
+
+def _descriptors() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/fd")}
+
+
+@pytest.fixture
+def close_abandoned_files(tmp_path: Path) -> Iterator[None]:
+    """Close the files of a test's own directory that it leaves open, as the kernel does for a killed process.
+
+    Another thread of this process may have opened others meanwhile.
+    """
+    before = _descriptors()
+    yield
+    for fd in _descriptors() - before:
+        with suppress(OSError):
+            if Path(f"/proc/self/fd/{fd}").readlink().is_relative_to(tmp_path):
+                os.close(fd)

@@ -1,6 +1,6 @@
 """Changes settings of a running broker as an administrator does."""
 
-import select
+import selectors
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,8 +47,10 @@ def set_over_first(wires: Sequence[WireClient], name: str, value: str) -> None:
     resources = [{"resource_type": 4, "resource_name": "1", "configs": configs}]
     for wire in wires:
         send_request(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources})
-    by_socket = {wire.socket: wire for wire in wires}
-    ready, _, _ = select.select(by_socket, [], [], deadline_s())
+    with selectors.DefaultSelector() as selector:
+        for wire in wires:
+            selector.register(wire.socket, selectors.EVENT_READ, wire)
+        ready = selector.select(deadline_s())
     assert ready, "no answer"
-    [outcome] = receive_answer(by_socket[ready[0]], ApiKey.INCREMENTAL_ALTER_CONFIGS, 1).responses
+    [outcome] = receive_answer(ready[0][0].data, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1).responses
     assert outcome.error_code == 0, outcome.error_message
