@@ -1,12 +1,13 @@
-"""The cases: one row per question, its ruler, and the figure expected on 2 cores.
+"""The cases: a load each, its ruler, and the figure expected on 2 cores.
 
-A case names the load (arguments of kload after the port) and the ruler (the kind of bare). Both get exactly the same
-load, one after the other, so that only their ratio matters and not the machine.
+A case names the load (arguments of kload after the port) and the ruler (the kind of bare). All servers get exactly the
+same load, one after the other, so that only their ratio matters and not the machine.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+PARTITIONS = 4
 MEGABYTE_RECORDS = ("1000", "1000")  # 1000 records of 1000 bytes: one batch just under message.max.bytes
 FETCH_BYTES = 1048576
 BATCH_BYTES = 1009997  # bytes of such a batch in a file, and so of the response to a fetch of FETCH_BYTES
@@ -14,7 +15,7 @@ BATCH_BYTES = 1009997  # bytes of such a batch in a file, and so of the response
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement. `unit` is the key to compare in kload's last line: req_s or mb_s."""
+    """One load. `unit` is the key to compare in kload's last line: req_s or mb_s."""
 
     title: str
     command: str
@@ -23,7 +24,8 @@ class Case:
     records: tuple[str, ...]
     ruler: str
     unit: str
-    expected_ratio: float | None
+    #: Rotunda's rate to Kafka's.
+    expected_ratio: float | None = None
     ruler_bytes: int = FETCH_BYTES
     #: Initial content of each partition: records of a batch, bytes of a record.
     fill: tuple[str, ...] = ()
@@ -41,67 +43,10 @@ def is_chosen(title: str, texts: Sequence[str]) -> bool:
     return not texts or any(text in title for text in texts)
 
 
-def small_produce(connections: int, depth: int, expected_ratio: float | None) -> Case:
+def small_produce(connections: int, depth: int, expected_ratio: float | None = None) -> Case:
     """Return the case of one record of 100 bytes a request, acks=1, against bare echo."""
     title = f"small Produce, {connections} connections, depth {depth}"
     return Case(title, "produce", connections, depth, ("1", "100"), "echo", "req_s", expected_ratio)
-
-
-def one_megabyte_fetch(title: str, ruler_bytes: int) -> Case:
-    """Return the case of one batch per fetch, against bare file with responses of this size."""
-    return Case(title, "fetch", 4, 1, (str(FETCH_BYTES),), "file", "mb_s", 0.7, ruler_bytes, MEGABYTE_RECORDS)
-
-
-CASES = (
-    small_produce(16, 1, None),
-    small_produce(64, 1, 0.5),
-    small_produce(16, 16, None),
-    small_produce(64, 16, None),
-    Case("ApiVersions, 64 connections, depth 1", "api", 64, 1, (), "echo", "req_s", None),
-    Case("1 MB Produce, 4 connections", "produce", 4, 1, MEGABYTE_RECORDS, "append", "mb_s", 0.7),
-    one_megabyte_fetch("1 MB Fetch, 4 connections", BATCH_BYTES),
-    one_megabyte_fetch("1 MB Fetch, 4 connections, ruler with 2^20 bytes", FETCH_BYTES),
-)
-
-BESIDE_GROUPS = small_produce(64, 1, 0.9)
-GROUPS = 1000
-GROUP_CONNECTIONS = 32
-HEARTBEAT_MS = 3000
-#: Offsets, as Kafka counts commits (`offset-commit-rate`), and how many of them a member commits at once.
-COMMITS_PER_SECOND = 10_000
-OFFSETS_PER_COMMIT = (4, 1)
-
-#: With the request log against without it, in requests or megabytes a second.
-REQUEST_LOG = (
-    small_produce(64, 1, 0.97),
-    small_produce(64, 16, 0.97),
-    Case("1 MB Produce, 4 connections", "produce", 4, 1, MEGABYTE_RECORDS, "append", "mb_s", 0.99),
-)
-
-#: With the history against without it, in processor time.
-HISTORY = small_produce(64, 1, 1.005)
-
-#: Processor time that this many browsers on the status page add, at 500 requests/s of 64 connections.
-WATCHED = Case("", "produce", 64, 1, ("1", "100", "1", "500"), "echo", "req_s", None)
-BROWSERS = 20
-WATCHED_CPU_PERCENT = 1.0
-
-#: With this many idle connections: KB of each, and the remaining share of small Produce.
-SILENT = 10_000
-SILENT_KB = 10.0
-BESIDE_SILENT = small_produce(64, 1, 0.9)
-#: With this many connections that send a byte a second: factor by which the 99th percentile of small Produce grows.
-DRIPPING = 5_000
-BESIDE_DRIPPING = Case("small Produce, 4 connections", "produce", 4, 1, ("1", "100", "1", "500"), "echo", "req_s", 2.0)
-#: Connections that are opened and closed in a second, and for how many seconds.
-COMING = 1_000
-COMING_SECONDS = 60.0
-
-PRODUCE_TO_FETCH_P50_US = 400.0
-READY_SECONDS = 0.5
-FIRST_ACKNOWLEDGED_SECONDS = 0.5
-IDLE_MEMORY_MB = 150.0
-IDLE_CPU_PERCENT = 0.5
 
 
 def small_answer(title: str, command: str, expected_ratio: float, topics: int = 0) -> Case:
@@ -109,8 +54,8 @@ def small_answer(title: str, command: str, expected_ratio: float, topics: int = 
     return Case(f"{title}, 64 connections", command, 64, 1, (), "echo", "req_s", expected_ratio, topics=topics)
 
 
-#: Against Apache Kafka; the expected ratio is Rotunda's rate to Kafka's. Cases that fill the page cache are last.
-AGAINST_KAFKA = (
+#: In this order: cases that fill the page cache are last.
+CASES = (
     small_produce(16, 1, 1.2),
     small_produce(64, 1, 1.4),
     small_produce(64, 5, 2.0),
@@ -131,8 +76,21 @@ AGAINST_KAFKA = (
 )  # fmt: skip
 #: Kafka's time divided by Rotunda's.
 FASTER_PRODUCE_TO_FETCH = {"p50_us": 1.1, "p99_us": 2.0}
+
+GROUPS = 1000
+GROUP_CONNECTIONS = 32
+HEARTBEAT_MS = 3000
+#: Offsets, as Kafka counts commits (`offset-commit-rate`), and how many of them a member commits at once.
+COMMITS_PER_SECOND = 10_000
+OFFSETS_PER_COMMIT = (4, 1)
 #: The remaining share of small Produce with groups, Rotunda's divided by Kafka's.
 KEPT_BESIDE_GROUPS = 1.1
+
 #: The rate of Rotunda's own producer divided by confluent-kafka's.
 OWN_PRODUCER = 0.7
 OWN_PRODUCER_RECORDS = 500_000
+
+READY_SECONDS = 0.5
+FIRST_ACKNOWLEDGED_SECONDS = 0.5
+IDLE_MEMORY_MB = 150.0
+IDLE_CPU_PERCENT = 0.5

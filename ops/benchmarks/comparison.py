@@ -44,18 +44,21 @@ class Comparison:
     decimals: int = 0
 
     def ratios(self) -> list[float]:
-        """Return the ratio of each turn; more is better for Rotunda."""
+        """Return the ratio of each turn, none without Kafka; more is better for Rotunda."""
+        if KAFKA not in self.sides:
+            return []
         pairs = zip(self.sides[ROTUNDA].found, self.sides[KAFKA].found, strict=True)
         return [kafka / ours if self.less_is_better else ours / kafka for ours, kafka in pairs]
 
     def falls_short(self) -> bool:
         """Return whether the median ratio is below the expected one."""
-        return self.expected_ratio is not None and median(self.ratios()) < self.expected_ratio
+        ratios = self.ratios()
+        return bool(ratios) and self.expected_ratio is not None and median(ratios) < self.expected_ratio
 
     def summary(self) -> str:
         """Return the figures in a line for the terminal."""
         rates = ", ".join(f"{name} {self._figure(name)}" for name in SERVERS if name in self.sides)
-        return f"{self.title}: {rates} {self.unit}; ratio {self._ratio()}"
+        return f"{self.title}: {rates} {self.unit}; ratio {self._ratio() or 'unknown'}"
 
     def row(self) -> list[str]:
         """Return the cells of the first table, the unit in one of them."""
@@ -67,7 +70,7 @@ class Comparison:
 
     def cost_row(self) -> list[str]:
         """Return the cells of the second table."""
-        return [self.title, *(_cost(self.sides[name]) for name in (ROTUNDA, KAFKA))]
+        return [self.title, *(_cost(self.sides.get(name, Side())) for name in (ROTUNDA, KAFKA))]
 
     def _figure(self, name: str) -> str:
         if name not in self.sides:
@@ -76,6 +79,8 @@ class Comparison:
 
     def _ratio(self) -> str:
         ratios = self.ratios()
+        if not ratios:
+            return ""
         return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 

@@ -17,7 +17,8 @@ from types import MappingProxyType
 
 from ops.benchmarks import processor_time
 from ops.benchmarks.processor_time import NOTHING, Spent
-from ops.benchmarks.programs import DEADLINE_SECONDS, MeasurementError
+from ops.benchmarks.programs import DEADLINE_SECONDS
+from ops.broker import ProgramError
 from ops.compatibility import preparation
 from ops.free_ports import free_ports
 from rotunda.broker.log.data_dir import random_uuid
@@ -117,14 +118,14 @@ class RunningKafka:
 
 
 def prepare() -> None:
-    """Install Kafka's jars unless they exist. Raises MeasurementError when that fails."""
+    """Install Kafka's jars unless they exist. Raises ProgramError when that fails."""
     try:
         for part in ("java", "kafka"):
             preparation.prepare(part)
         if shutil.which("jstack") is None:
             raise preparation.PreparationError("jstack, which is part of a JDK, is not installed")
     except preparation.PreparationError as failure:
-        raise MeasurementError(f"Apache Kafka cannot be run: {failure}") from failure
+        raise ProgramError(f"Apache Kafka cannot be run: {failure}") from failure
 
 
 @contextmanager
@@ -133,7 +134,7 @@ def kafka(directory: Path, settings: Mapping[str, str] = MappingProxyType({})) -
 
     ``settings`` are appended to those of the sample configuration.
 
-    Raises MeasurementError with the end of its log when it does not start.
+    Raises ProgramError with the end of its log when it does not start.
     """
     directory.mkdir(parents=True)
     properties, log = directory / "server.properties", directory / "server.log"
@@ -151,7 +152,7 @@ def kafka(directory: Path, settings: Mapping[str, str] = MappingProxyType({})) -
     try:
         if not _starts(process, log):
             said = "".join(path.read_text(errors="replace") for path in (directory / "output", log) if path.exists())
-            raise MeasurementError(
+            raise ProgramError(
                 f"Apache Kafka did not start in {START_SECONDS:.0f} s (exit status {process.poll()}); "
                 f"it logged:\n{said[-LOG_TAIL_CHARACTERS:]}"
             )
@@ -178,5 +179,5 @@ def _starts(process: subprocess.Popen[bytes], log: Path) -> bool:
 def _output(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_SECONDS)
     if done.returncode:
-        raise MeasurementError(f"{command[0]} failed: {(done.stdout + done.stderr)[-LOG_TAIL_CHARACTERS:]}")
+        raise ProgramError(f"{command[0]} failed: {(done.stdout + done.stderr)[-LOG_TAIL_CHARACTERS:]}")
     return done.stdout

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ops.benchmarks.programs import MeasurementError
+from ops.broker import ProgramError
 
 DEADLINE_S = 120.0
 #: The most produced records that wait for a response.
@@ -36,11 +36,11 @@ class Load(NamedTuple):
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Raise the client's errors as MeasurementError: they end one case only."""
+    """Raise the client's errors as ProgramError: they end one case only."""
     try:
         yield
     except (KafkaException, TimeoutError) as failure:
-        raise MeasurementError(f"librdkafka: {failure}") from failure
+        raise ProgramError(f"librdkafka: {failure}") from failure
 
 
 def create(settings: Settings, topics: Sequence[str], partitions: int = 1) -> None:
@@ -62,7 +62,7 @@ def produced(settings: Settings, topic: str, values: Sequence[bytes], records: i
                 producer.poll(_ROOM_S)
         producer.produce(topic, value, partition=partition)
     if producer.flush(DEADLINE_S):
-        raise MeasurementError(f"records were not acknowledged in {DEADLINE_S:.0f} s")
+        raise ProgramError(f"records were not acknowledged in {DEADLINE_S:.0f} s")
     return records / (time.monotonic() - begun)
 
 
@@ -77,7 +77,7 @@ def fetched(settings: Settings, topic: str, records: int) -> float:
         while count < records:
             count += len(consumer.consume(1000, timeout=1.0))
             if time.monotonic() - begun > DEADLINE_S:
-                raise MeasurementError(f"{count} of {records} records were read in {DEADLINE_S:.0f} s")
+                raise ProgramError(f"{count} of {records} records were read in {DEADLINE_S:.0f} s")
         return records / (time.monotonic() - begun)
     finally:
         consumer.close()
@@ -87,7 +87,7 @@ def connect(producer: Producer, topic: str, value: bytes, partition: int = 0) ->
     """Have the first record acknowledged: handshakes are over then."""
     producer.produce(topic, value, partition=partition)
     if producer.flush(DEADLINE_S):
-        raise MeasurementError(f"the first record was not acknowledged in {DEADLINE_S:.0f} s")
+        raise ProgramError(f"the first record was not acknowledged in {DEADLINE_S:.0f} s")
 
 
 def texts(count: int, size: int) -> list[bytes]:

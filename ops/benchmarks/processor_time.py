@@ -4,10 +4,12 @@ Unlike a rate it does not depend on how busy the machine is otherwise.
 """
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+SETTLE_SECONDS = 2.0
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 #: Places in a `stat` file after the name, which may itself contain spaces.
 _USER, _SYSTEM = 11, 12
@@ -69,6 +71,20 @@ def since(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, 
 def added(one: Mapping[str, Spent], other: Mapping[str, Spent]) -> dict[str, Spent]:
     """Return the sum for each part of either."""
     return {part: one.get(part, NOTHING).plus(other.get(part, NOTHING)) for part in {**one, **other}}
+
+
+def nanoseconds(pids: Iterable[int]) -> int:
+    """Return the time on a processor of all the living threads of some processes, more exactly than the others."""
+    tasks = (task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir())
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+
+def idle_percent(pids: Iterable[int], seconds: float) -> float:
+    """Return the percentage of one core that processes use over `seconds`, once things have settled."""
+    time.sleep(SETTLE_SECONDS)
+    before_ns, begin = nanoseconds(pids), time.monotonic_ns()
+    time.sleep(seconds)
+    return 100.0 * (nanoseconds(pids) - before_ns) / (time.monotonic_ns() - begin)
 
 
 def _read(stat: Path) -> Spent:

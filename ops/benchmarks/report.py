@@ -52,6 +52,11 @@ def table(rows: list[Row]) -> str:
     return markdown(titles, [[row.title, row.broker, row.ruler, row.ratio, row.expected] for row in rows])
 
 
+def verdict(expected: str, reached: bool) -> str:
+    """Return the expectation, marked when it was not met."""
+    return expected if reached else f"{expected}: {SHORT}"
+
+
 def markdown(titles: list[str], rows: list[list[str]]) -> str:
     """Return a Markdown table."""
     head = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]

@@ -8,7 +8,6 @@ records: up to two for each record. So the topics of all protocols have names of
 with a length that leads to few TLS records and one that leads to many: both brokers get the same.
 """
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,29 +16,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
 
-from ops.benchmarks import kafka, librdkafka, programs
+from ops import secured
+from ops.benchmarks import kafka, librdkafka
 from ops.benchmarks.comparison import KAFKA, ROTUNDA, Comparison, Side
 from ops.benchmarks.librdkafka import Settings
-from ops.benchmarks.programs import MeasurementError
+from ops.broker import Broker
 from ops.free_ports import free_ports
+from ops.secured import PLAINTEXT
 
 RECORD = bytes(1000)
 RECORDS = 80_000
 SINGLE_RECORDS = 1000
 #: Lengths of topics' names with which librdkafka 2.16 cuts a MB of these records into 630 records of TLS, and 1,265.
 FEW_PIECES, MANY_PIECES = 18, 9
-USER, PASSWORD = "bench", "bench-password"
-MECHANISM = "SCRAM-SHA-256"
-PLAIN = "PLAINTEXT"
 SECURE = ("SSL", "SASL_SSL")
-PROTOCOLS = (PLAIN, *SECURE)
+PROTOCOLS = (PLAINTEXT, *SECURE)
 BROKERS = (ROTUNDA, KAFKA)
 #: Rotunda's share that remains under TLS, divided by Kafka's.
 KEPT_OVER_TLS = 1.0
@@ -53,7 +45,7 @@ class Load(NamedTuple):
     name_letters: int
 
 
-def measure(directory: Path, turns: int, own: list[str]) -> list[Comparison]:
+def measure(directory: Path, turns: int, own: dict[str, str]) -> list[Comparison]:
     """Return the shares of the rate over PLAINTEXT that remain over the others; ``own``: Rotunda's settings."""
     titles = {(load, protocol): f"{protocol}: {load.name}" for load in LOADS for protocol in SECURE}
     sides = {each: {broker: Side() for broker in BROKERS} for each in titles}
@@ -66,71 +58,38 @@ def measure(directory: Path, turns: int, own: list[str]) -> list[Comparison]:
             for load in LOADS:
                 rates = {each: load.measure(clients[each], topic_of(each[1], load.name_letters)) for each in order}
                 for (broker, protocol), rate in rates.items():
-                    if number >= 0 and protocol != PLAIN:
-                        sides[load, protocol][broker].add(rate / rates[broker, PLAIN], 0, {})
+                    if number >= 0 and protocol != PLAINTEXT:
+                        sides[load, protocol][broker].add(rate / rates[broker, PLAINTEXT], 0, {})
     return [Comparison(title, "", sides[each], KEPT_OVER_TLS, decimals=2) for each, title in titles.items()]
 
 
 @contextmanager
-def brokers(directory: Path, own: list[str]) -> Iterator[dict[tuple[str, str], Settings]]:
+def brokers(directory: Path, own: dict[str, str]) -> Iterator[dict[tuple[str, str], Settings]]:
     """Start both brokers with a listener of each protocol; yield the clients' settings by broker and protocol."""
-    made = subprocess.run(
-        programs.rotunda("tls", "init", "--dir", str(directory / "tls")), capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        raise MeasurementError(made.stdout + made.stderr)
-    ports = {broker: free_ports(len(PROTOCOLS)) for broker in BROKERS}
-    theirs = dict(pair.split("=", 1) for pair in settings(directory, ports[KAFKA]))
-    controller = free_ports(1)[0]
+    secured.make_certificates(directory)
+    ports = {broker: dict(zip(PROTOCOLS, free_ports(len(PROTOCOLS)), strict=True)) for broker in BROKERS}
+    theirs, [controller] = secured.settings(directory, ports[KAFKA]), free_ports(1)
     theirs["listeners"] += f",CONTROLLER://127.0.0.1:{controller}"
     theirs["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{controller}"
     theirs["listener.security.protocol.map"] = (
         ",".join(f"{each}:{each}" for each in PROTOCOLS) + ",CONTROLLER:PLAINTEXT"
     )
     with ExitStack() as running:
-        set_here = [*own, *settings(directory, ports[ROTUNDA])]
-        running.enter_context(programs.broker(directory / "secure-rotunda", set_here))
+        set_here = {**own, **secured.settings(directory, ports[ROTUNDA])}
+        running.enter_context(Broker(directory / "secure-rotunda", set_here))
         running.enter_context(kafka.kafka(directory / "secure-kafka", theirs))
         found = {}
         for broker in BROKERS:
-            for protocol, port in zip(PROTOCOLS, ports[broker], strict=True):
-                found[broker, protocol] = client(directory, protocol, port)
-            prepare(found[broker, PLAIN])
+            for protocol, port in ports[broker].items():
+                found[broker, protocol] = secured.client(directory, protocol, port)
+            librdkafka.create(found[broker, PLAINTEXT], topics())
+            secured.make_user(found[broker, PLAINTEXT])
         yield found
 
 
-def settings(directory: Path, ports: list[int]) -> list[str]:
-    """Return the settings of a broker for its three listeners, each as key=value."""
-    listeners = ",".join(f"{each}://127.0.0.1:{port}" for each, port in zip(PROTOCOLS, ports, strict=True))
-    return [
-        f"listeners={listeners}",
-        "ssl.keystore.type=PEM",
-        f"ssl.keystore.location={directory / 'tls/server.pem'}",
-        f"sasl.enabled.mechanisms={MECHANISM}",
-        f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config="
-        "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-    ]
-
-
-def client(directory: Path, protocol: str, port: int) -> Settings:
-    """Return librdkafka's settings for a listener."""
-    found: Settings = {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": protocol}
-    if protocol != PLAIN:
-        found["ssl.ca.location"] = str(directory / "tls/ca.pem")
-    if protocol == "SASL_SSL":
-        found |= {"sasl.mechanism": MECHANISM, "sasl.username": USER, "sasl.password": PASSWORD}
-    return found
-
-
-def prepare(plain: Settings) -> None:
-    """Create the topics of each protocol, and the user."""
-    names = [topic_of(protocol, letters) for protocol in PROTOCOLS for letters in (FEW_PIECES, MANY_PIECES)]
-    librdkafka.create(plain, names)
-    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    change = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
-    admin = AdminClient(plain)  # its requests end with it
-    for future in admin.alter_user_scram_credentials([change]).values():
-        future.result(librdkafka.DEADLINE_S)
+def topics() -> list[str]:
+    """Return the topics of all protocols."""
+    return [topic_of(protocol, letters) for protocol in PROTOCOLS for letters in (FEW_PIECES, MANY_PIECES)]
 
 
 def topic_of(protocol: str, letters: int) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka import ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from ops.benchmarks import librdkafka
-from ops.benchmarks.programs import MeasurementError
+from ops.broker import ProgramError
 
 TITLE = "share group of 8 consumers, records of 100 B"
 MEMBERS = PARTITIONS = 8
@@ -69,6 +69,6 @@ def _member(settings: librdkafka.Settings, topic: str, records: int, reads: list
         member.subscribe([topic])
         while (found := sum(each.records for each in reads)) < records:
             if time.monotonic() > deadline:
-                raise MeasurementError(f"{found} of {records} records were read in {DEADLINE_S:.0f} s")
+                raise ProgramError(f"{found} of {records} records were read in {DEADLINE_S:.0f} s")
             if read := sum(message.error() is None for message in member.poll(_POLL_S)):
                 own.records, own.last = own.records + read, time.monotonic()

@@ -4,6 +4,7 @@ Each turn of the one is compared with the mean of the two turns of the other aro
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
@@ -29,6 +30,23 @@ def alternate(turns: int, one: Callable[[], Found], other: Callable[[], Found]) 
     return ones, others
 
 
+def beside(
+    turns: int, crowd: Callable[[], AbstractContextManager[object]], measure: Callable[[], Found]
+) -> tuple[list[Found], list[Found]]:
+    """Return the results of a measurement inside of a block, and without it, in turns."""
+
+    def inside() -> Found:
+        with crowd():
+            return measure()
+
+    return alternate(turns, inside, measure)
+
+
 def ratio(ones: Sequence[float], others: Sequence[float]) -> float:
     """Return the median ratio of the one to the other."""
     return median(2 * each / sum(around) for each, around in zip(ones, pairwise(others), strict=True))
+
+
+def difference(ones: Sequence[float], others: Sequence[float]) -> float:
+    """Return the median difference of the one to the other."""
+    return median(each - sum(around) / 2 for each, around in zip(ones, pairwise(others), strict=True))

@@ -14,10 +14,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ops.compatibility import brokers, clients, outcomes, preparation
-from ops.compatibility.brokers import Broker, BrokerError
+from ops.broker import SETTINGS, Broker, ProgramError
+from ops.compatibility import clients, outcomes, preparation
 from ops.compatibility.clients import CLIENTS, Client
 from ops.compatibility.page import Table
+from ops.compatibility.target import Target
 
 PAGE = preparation.REPOSITORY / "docs" / "compatibility.md"
 
@@ -36,7 +37,7 @@ def main() -> int:
     try:
         for client in chosen:
             table.add(client, outcomes_of(client, options))
-    except BrokerError as failure:
+    except ProgramError as failure:
         print(f"ops/compat: {failure}", file=sys.stderr)
         return 2
     print(table.summary())
@@ -74,8 +75,8 @@ def outcomes_of(client: Client, options: argparse.Namespace) -> list[outcomes.Ou
         preparation.prepare(client.part)
     except preparation.PreparationError as failure:
         return outcomes.not_run(str(failure))
-    with place(options) as directory, broker_for(client, options, directory) as broker:
-        return client.run(broker, tuple(options.feature))
+    with place(options) as directory, target_for(client, options, directory) as target:
+        return client.run(target, tuple(options.feature))
 
 
 @contextlib.contextmanager
@@ -90,17 +91,18 @@ def place(options: argparse.Namespace) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def broker_for(client: Client, options: argparse.Namespace, directory: Path) -> Iterator[Broker]:
+def target_for(client: Client, options: argparse.Namespace, directory: Path) -> Iterator[Target]:
     """Yield the given broker, or a new one; for clients that read its files, one stopped after clients used it."""
     if options.against:
-        yield Broker(options.against)
+        yield Target(options.against)
         return
-    with brokers.started(directory, client.settings) as broker:
+    with Broker(directory, {**SETTINGS, **client.settings}) as broker:
+        target = Target(broker.bootstrap, broker.data_dir, broker)
         if not client.reads_files:
-            yield broker
+            yield target
             return
-        clients.write_files(broker)
-    yield broker
+        clients.write_files(target)
+    yield target
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ops.compatibility import outcomes, preparation
-from ops.compatibility.brokers import Broker, handlers_dying
 from ops.compatibility.outcomes import Outcome, Verdict
+from ops.compatibility.target import Target, handlers_dying
 
 SOURCES = Path(__file__).parent
 GO_GATES = ("TestGroupETL", "TestTxnEtl")
@@ -38,7 +38,7 @@ class Client:
     name: str
     part: str
     version: Callable[[], str]
-    command: Callable[[Broker, tuple[str, ...]], list[str]]
+    command: Callable[[Target, tuple[str, ...]], list[str]]
     environment: Mapping[str, str] = field(default_factory=dict)
     limit_seconds: float = 600.0
     is_go_test: bool = False
@@ -46,16 +46,15 @@ class Client:
     reads_files: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, broker: Broker, features: tuple[str, ...] = ()) -> list[Outcome]:
+    def run(self, target: Target, features: tuple[str, ...] = ()) -> list[Outcome]:
         """Run it to its end, or for its time, and return the outcome of each feature (none named: all)."""
-        environment = {**os.environ, **self.environment, "KGO_SEEDS": broker.bootstrap}
-        if broker.data_dir is not None:
-            environment["ROTUNDA_DATA"] = str(broker.data_dir)
-        dying = handlers_dying(broker, self.kill_seconds) if self.kill_seconds else nullcontext()
-        with dying:
+        environment = {**os.environ, **self.environment, "KGO_SEEDS": target.bootstrap}
+        if target.data_dir is not None:
+            environment["ROTUNDA_DATA"] = str(target.data_dir)
+        with handlers_dying(target.broker, self.kill_seconds) if self.kill_seconds else nullcontext():
             folder = preparation.GO_SOURCES if self.is_go_test else SOURCES
             output, errors, status = run_program(
-                self.command(broker, features), folder, environment, self.limit_seconds
+                self.command(target, features), folder, environment, self.limit_seconds
             )
         if self.is_go_test:
             return outcomes.of_go_tests(output + errors, status, GO_GATES)
@@ -85,10 +84,10 @@ def run_program(
         return output, errors, process.returncode
 
 
-def java(suite: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
+def java(suite: str) -> Callable[[Target, tuple[str, ...]], list[str]]:
     """Return the command of one suite of the Java program."""
 
-    def command(broker: Broker, features: tuple[str, ...]) -> list[str]:
+    def command(target: Target, features: tuple[str, ...]) -> list[str]:
         classes = f"{preparation.CLASSES}:{preparation.JARS}/*"
         return [
             "java",
@@ -97,7 +96,7 @@ def java(suite: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
             "-cp",
             classes,
             "Main",
-            broker.bootstrap,
+            target.bootstrap,
             suite,
             *features,
         ]
@@ -105,38 +104,24 @@ def java(suite: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
     return command
 
 
-def node(program: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
+def node(program: str) -> Callable[[Target, tuple[str, ...]], list[str]]:
     """Return the command of one JavaScript program."""
-    return lambda broker, features: ["node", str(preparation.NODE / program), broker.bootstrap, *features]
+    return lambda target, features: ["node", str(preparation.NODE / program), target.bootstrap, *features]
 
 
-def python(program: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
-    """Return the command of one Python program."""
-    return lambda broker, features: [
-        *(sys.executable, "-W", "ignore::DeprecationWarning", str(SOURCES / "python" / program), broker.bootstrap),
-        *features,
-    ]
-
-
-def librdkafka(suite: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
-    """Return the command of one suite of librdkafka's tests; features are names of tests."""
-    program = str(SOURCES / "librdkafka_suite.py")
-    return lambda broker, features: [sys.executable, program, broker.bootstrap, suite, *features]
-
-
-def in_environment(part: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
+def in_environment(part: str) -> Callable[[Target, tuple[str, ...]], list[str]]:
     """Return the command of a Python program with an environment of its own for its libraries."""
     program = str(SOURCES / part / f"with_{part}.py")
-    return lambda broker, features: [str(preparation.python_of(part)), program, broker.bootstrap, *features]
+    return lambda target, features: [str(preparation.python_of(part)), program, target.bootstrap, *features]
 
 
-def go_gates(_broker: Broker, features: tuple[str, ...]) -> list[str]:
+def go_gates(_target: Target, features: tuple[str, ...]) -> list[str]:
     """Return the command of the ETL tests; features are names of tests."""
     pattern = "|".join(features or GO_GATES)
     return [str(preparation.GO_TEST), "-test.v", "-test.timeout=580s", f"-test.run=^({pattern})$"]
 
 
-def go_others(_broker: Broker, _features: tuple[str, ...]) -> list[str]:
+def go_others(_target: Target, _features: tuple[str, ...]) -> list[str]:
     """Return the command of all other tests of the client package."""
     return [str(preparation.GO_TEST), "-test.v", "-test.timeout=580s", f"-test.skip={GO_OTHERS_SKIPPED}"]
 
@@ -195,9 +180,38 @@ def framework(part: str, name: str, package: str, *, kill_seconds: float = 0.0) 
     )
 
 
-def version_of_pip(package: str) -> Callable[[], str]:
-    """Return a function that reads the version of an installed Python package."""
-    return lambda: importlib.metadata.version(package)
+def python(key: str, name: str, package: str, program: str, *, kill_seconds: float = 0.0) -> Client:
+    """Return the row of one Python program, which uses this package."""
+    start = (sys.executable, "-W", "ignore::DeprecationWarning", str(SOURCES / "python" / program))
+    return Client(
+        *(key, name, "python", lambda: importlib.metadata.version(package)),
+        lambda target, features: [*start, target.bootstrap, *features],
+        PYTHON_ENVIRONMENT,
+        kill_seconds=kill_seconds,
+    )
+
+
+def mirror(key: str, name: str, *, kill_seconds: float = 0.0, **environment: str) -> Client:
+    """Return the row of MirrorMaker between a broker and Apache Kafka."""
+    program = str(SOURCES / "python" / "with_mirror_maker.py")
+    return Client(
+        *(key, f"MirrorMaker 2, {name}", "mirror", version_of_pom("mirror", "kafka.version")),
+        lambda target, features: [sys.executable, program, target.bootstrap, *features],
+        {**PYTHON_ENVIRONMENT, **environment},
+        kill_seconds=kill_seconds,
+    )
+
+
+def librdkafka(key: str, about: str, suite: str, *, kill_seconds: float = 0.0, **settings: str) -> Client:
+    """Return the row of one suite of librdkafka's tests; features are names of tests."""
+    program = str(SOURCES / "librdkafka_suite.py")
+    return Client(
+        *(key, f"librdkafka's test-suite{about}", "librdkafka", version_of_librdkafka),
+        lambda target, features: [sys.executable, program, target.bootstrap, suite, *features],
+        LIBRDKAFKA_ENVIRONMENT,
+        kill_seconds=kill_seconds,
+        settings={**LIBRDKAFKA_SETTINGS, **{name.replace("_", "."): value for name, value in settings.items()}},
+    )
 
 
 KAFKA = version_of_pom("java", "kafka.version")
@@ -208,6 +222,7 @@ LIBRDKAFKA_ENVIRONMENT = {
 }
 # As librdkafka's own test clusters have it; members of a group start one after the other.
 LIBRDKAFKA_SETTINGS = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "3000"}
+PYTHON_ENVIRONMENT = {"PYTHONPATH": str(preparation.REPOSITORY)}
 FRAMEWORK_ENVIRONMENT = {"PYTHONPATH": str(SOURCES / "python")}
 SPARK_ENVIRONMENT = {"ROTUNDA_SPARK_JARS": str(preparation.SPARK_JARS), **FRAMEWORK_ENVIRONMENT}
 
@@ -230,70 +245,28 @@ CLIENTS: tuple[Client, ...] = (
         is_go_test=True,
         kill_seconds=GO_KILL_SECONDS,
     ),
-    Client(
-        *("librdkafka", "librdkafka's test-suite", "librdkafka", version_of_librdkafka, librdkafka("classic")),
-        LIBRDKAFKA_ENVIRONMENT,
-        settings=LIBRDKAFKA_SETTINGS,
-    ),
-    Client(
-        *("librdkafka-killed", "librdkafka's test-suite, handlers killed", "librdkafka", version_of_librdkafka),
-        librdkafka("killed"),
-        LIBRDKAFKA_ENVIRONMENT,
-        kill_seconds=6,
-        settings=LIBRDKAFKA_SETTINGS,
-    ),
-    Client(
-        *("librdkafka-848", "librdkafka's test-suite, KIP-848 groups", "librdkafka", version_of_librdkafka),
-        librdkafka("consumer"),
-        LIBRDKAFKA_ENVIRONMENT,
-        settings=LIBRDKAFKA_SETTINGS,
-    ),
-    Client(
-        *("librdkafka-share", "librdkafka's test-suite, share groups", "librdkafka", version_of_librdkafka),
-        librdkafka("share"),
-        LIBRDKAFKA_ENVIRONMENT,
-        settings={**LIBRDKAFKA_SETTINGS, "group.share.min.record.lock.duration.ms": "1000"},
-    ),
-    Client(
-        *("librdkafka-topics", "librdkafka's test-suite, no topic is created by itself", "librdkafka"),
-        version_of_librdkafka,
-        librdkafka("noautocreate"),
-        LIBRDKAFKA_ENVIRONMENT,
-        settings={**LIBRDKAFKA_SETTINGS, "auto.create.topics.enable": "false"},
+    librdkafka("librdkafka", "", "classic"),
+    librdkafka("librdkafka-killed", ", handlers killed", "killed", kill_seconds=6),
+    librdkafka("librdkafka-848", ", KIP-848 groups", "consumer"),
+    librdkafka("librdkafka-share", ", share groups", "share", group_share_min_record_lock_duration_ms="1000"),
+    librdkafka(
+        *("librdkafka-topics", ", no topic is created by itself", "noautocreate"), auto_create_topics_enable="false"
     ),
     Client("kafkajs", "KafkaJS", "node", version_of_npm("kafkajs"), node("kafkajs.mjs")),
     Client(
         "platformatic", "@platformatic/kafka", "node", version_of_npm("@platformatic/kafka"), node("platformatic.mjs")
     ),
-    Client("confluent", "confluent-kafka", "python", version_of_pip("confluent-kafka"), python("with_confluent.py")),
-    Client(
-        *("confluent-killed", "confluent-kafka, handlers killed", "python", version_of_pip("confluent-kafka")),
-        python("with_confluent.py"),
+    python("confluent", "confluent-kafka", "confluent-kafka", "with_confluent.py"),
+    python(
+        *("confluent-killed", "confluent-kafka, handlers killed", "confluent-kafka", "with_confluent.py"),
         kill_seconds=3,
     ),
-    Client(
-        *("confluent-share", "confluent-kafka's ShareConsumer", "python", version_of_pip("confluent-kafka")),
-        python("with_confluent_share.py"),
-    ),
-    Client("kafka-python", "kafka-python", "python", version_of_pip("kafka-python"), python("with_kafka_python.py")),
-    Client("aiokafka", "aiokafka", "python", version_of_pip("aiokafka"), python("with_aiokafka.py")),
-    Client(
-        *("mirror", "MirrorMaker 2, to Apache Kafka", "mirror", version_of_pom("mirror", "kafka.version")),
-        python("with_mirror_maker.py"),
-        {"PYTHONPATH": str(preparation.REPOSITORY)},
-    ),
-    Client(
-        *("mirror-killed", "MirrorMaker 2, to Apache Kafka, handlers killed", "mirror"),
-        version_of_pom("mirror", "kafka.version"),
-        python("with_mirror_maker.py"),
-        {"PYTHONPATH": str(preparation.REPOSITORY)},
-        kill_seconds=6,
-    ),
-    Client(
-        *("mirror-back", "MirrorMaker 2, from Apache Kafka", "mirror", version_of_pom("mirror", "kafka.version")),
-        python("with_mirror_maker.py"),
-        {"PYTHONPATH": str(preparation.REPOSITORY), "ROTUNDA_MIRROR_BACK": "yes"},
-    ),
+    python("confluent-share", "confluent-kafka's ShareConsumer", "confluent-kafka", "with_confluent_share.py"),
+    python("kafka-python", "kafka-python", "kafka-python", "with_kafka_python.py"),
+    python("aiokafka", "aiokafka", "aiokafka", "with_aiokafka.py"),
+    mirror("mirror", "to Apache Kafka"),
+    mirror("mirror-killed", "to Apache Kafka, handlers killed", kill_seconds=6),
+    mirror("mirror-back", "from Apache Kafka", ROTUNDA_MIRROR_BACK="yes"),
     Client(
         "spark",
         "Spark's Kafka source and sink",
@@ -315,8 +288,8 @@ def by_key(key: str) -> Client:
     return {client.key: client for client in CLIENTS}[key]
 
 
-def write_files(broker: Broker) -> None:
+def write_files(target: Target) -> None:
     """Have groups and transactions write something into every kind of file."""
-    for outcome in by_key("java-filling").run(broker):
+    for outcome in by_key("java-filling").run(target):
         if outcome.verdict is not Verdict.PASSED:
             print(f"{outcome.feature}: {outcome.detail}", file=sys.stderr)

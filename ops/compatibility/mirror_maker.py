@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 from ops.benchmarks.kafka import LOGGING
+from ops.broker import output_of, rotunda
 from ops.compatibility import preparation
-from ops.compatibility.brokers import rotunda
 
 
 class MirrorMaker:
@@ -15,7 +15,7 @@ class MirrorMaker:
     def __init__(self, directory: Path, *arguments: str) -> None:
         """``arguments``: those of `rotunda mirror-config`."""
         self._properties, self._directory = directory / "mirror.properties", directory
-        self._properties.write_text(rotunda("mirror-config", *arguments))
+        self._properties.write_text(output_of(rotunda("mirror-config", *arguments)))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

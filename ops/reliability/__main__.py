@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ops.broker import REPOSITORY, ProgramError
 from ops.reliability import report
-from ops.reliability.broker import REPOSITORY, BrokerError
 from ops.reliability.campaign import ATTACKS, Campaign, Orders
 
 PAGE = REPOSITORY / "docs" / "reliability.md"
@@ -40,7 +40,7 @@ def main() -> int:
             orders, directory, lambda line: print(line, flush=True), keeps_data=options.directory is not None
         )
         result = campaign.run()
-    except BrokerError as failure:
+    except ProgramError as failure:
         print(f"ops/campaign: {failure}", file=sys.stderr)
         return 2
     words = report.text(result)

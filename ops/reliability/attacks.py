@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ops.reliability.broker import Broker
+from ops.broker import Broker
 from ops.reliability.journal import Journal
 
 

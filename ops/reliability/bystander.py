@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ops.broker import NICENESS, pids_of
 from ops.reliability import batches
-from ops.reliability.broker import NICENESS, pids_of
 from ops.reliability.wire import CLIENT_ID, Wire
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey

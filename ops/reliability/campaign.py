@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ops import secured
+from ops.broker import ROLES, SETTINGS, Broker
+from ops.free_ports import free_ports
 from ops.reliability import chance
 from ops.reliability.administration import Settings, Topics
 from ops.reliability.attacks import Attack, Battlefield
-from ops.reliability.broker import ROLES, Broker
 from ops.reliability.bystander import Bystanders, Sightings
 from ops.reliability.client_process import LIBRARIES, ClientProcess
-from ops.reliability.fuzzer import Fuzzer
+from ops.reliability.fuzzer import FRAMES, STRANGERS, Fuzzer
 from ops.reliability.journal import Journal
 from ops.reliability.killing import Killing, Stopping
 from ops.reliability.ledger import Tally
@@ -37,6 +40,8 @@ HASTE = 0.92
 #: A longer pause of a bystander is a fault, unless the cause is the stop of its own process.
 LONGEST_PAUSE_SECONDS = 1.0
 DISK_MEGABYTES = 4096
+#: Compaction runs within seconds, and no record expires.
+COMPACTION = {"log.cleaner.backoff.ms": "1000", "log.retention.ms": "-1"}
 #: Mean interval of each attack, in seconds, where nothing else is ordered.
 MEAN_SECONDS = {
     "kill": 1.0,
@@ -52,9 +57,9 @@ MEAN_SECONDS = {
     "restart": 90.0,
     "losses": 180.0,
 }
-FRAMES = "frames"
-ATTACKS = (*MEAN_SECONDS, FRAMES)
-FRAMES_PER_SECOND = 300.0
+#: Rates of mutated frames, where nothing else is ordered. Handshakes cost more than frames.
+FRAMES_PER_SECOND = {FRAMES: 300.0, STRANGERS: 30.0}
+ATTACKS = (*MEAN_SECONDS, *FRAMES_PER_SECOND)
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class Orders:
     """The parameters of a campaign.
 
     `kills` of each role and `frames` are spread evenly over the time; `load` is a factor on the rate of the clients.
+    `frames` are those of strangers where only strangers send them.
     """
 
     seed: int
@@ -71,6 +77,12 @@ class Orders:
     load: float = 1.0
     attacks: tuple[str, ...] = ATTACKS
     settings: dict[str, str] = field(default_factory=dict)
+
+    def frames_per_second(self, kind: str) -> float:
+        """Return the rate of a fuzzer."""
+        if self.frames is None or (kind == STRANGERS and FRAMES in self.attacks):
+            return FRAMES_PER_SECOND[kind]
+        return self.frames / (self.minutes * 60) / HASTE
 
 
 @dataclass
@@ -124,26 +136,34 @@ class Campaign:
         self._samples: list[Footprint] = []
         self._told: set[str] = set()
         self._disk = Disk(directory / "disk", DISK_MEGABYTES)
-        self.broker = Broker(directory, self._disk.directory / "data", orders.settings)
+        ports = dict(zip(secured.PROTOCOLS, free_ports(len(secured.PROTOCOLS)), strict=True))
+        settings = {**SETTINGS, **COMPACTION, **secured.settings(directory, ports), **orders.settings}
+        self.broker = Broker(directory, settings, self._disk.directory / "data", comes_first=True)
         self._journal = Journal(directory / "journal.jsonl")
         self._field = Battlefield(self.broker, self._journal)
         self._clients = [ClientProcess(module, self.broker.bootstrap, orders.seed, orders.load) for module in LIBRARIES]
         self._bystanders = Bystanders(self.broker.port, lambda: self.broker.pid)
-        rate = orders.frames / (orders.minutes * 60) / HASTE if orders.frames else FRAMES_PER_SECOND
-        self._fuzzer = Fuzzer(self.broker.port, orders.seed, orders.frames, rate)
+        trusted = secured.authority_of(directory)
+        self._fuzzers = {
+            kind: Fuzzer(kind, ports, trusted, orders.seed, orders.frames, orders.frames_per_second(kind))
+            for kind in FRAMES_PER_SECOND
+            if kind in orders.attacks
+        }
 
     def run(self) -> Result:
         """Run it to its end; afterwards the broker is stopped and every client has ended."""
         self._prepare_disk()
+        secured.make_certificates(self.broker.directory)
         try:
             self.broker.start()
+            secured.make_user({"bootstrap.servers": self.broker.bootstrap})
             return self._run()
         finally:
             self._field.ended.set()
             for client in self._clients:
                 client.kill()
             self._bystanders.kill()
-            self._fuzzer.stop()
+            self._stop_fuzzers()
             self.broker.terminate()
             self._disk.unmount(keeps_data=self._keeps_data)
 
@@ -160,12 +180,14 @@ class Campaign:
         footprints += [*at_quarters(self._samples), self._footprint()]
         tallies = self._finish_clients()
         sightings = self._bystanders.finish()
+        if stuck := self._frames()["stuck"]:
+            self._remarks.append(f"{stuck} connections of mutated frames were neither answered nor closed.")
         self._remarks += unexplained(sightings.pauses, self._journal, LONGEST_PAUSE_SECONDS)
         return Result(
             orders=self._orders,
             seconds=seconds,
             actions=dict(self._journal.counts),
-            frames=self._fuzzer.numbers(),
+            frames=self._frames(),
             tallies=tallies,
             sightings=sightings,
             pauses=by_cause(sightings.pauses, self._journal),
@@ -185,13 +207,13 @@ class Campaign:
         threads = [threading.Thread(target=each.run, args=(self._field,)) for each in self._attacks()]
         for thread in threads:
             thread.start()
-        if FRAMES in self._orders.attacks:
-            self._fuzzer.start()
+        for fuzzer in self._fuzzers.values():
+            fuzzer.start()
         while time.monotonic() < end and self._is_well():
             self._field.ended.wait(min(PROGRESS_SECONDS, max(0.0, end - time.monotonic())))
             self._say(self._progress(end))
         self._field.ended.set()
-        self._fuzzer.stop()
+        self._stop_fuzzers()
         for thread in threads:
             thread.join()
         self._is_well()
@@ -235,6 +257,14 @@ class Campaign:
             if name in names
         ]
 
+    def _stop_fuzzers(self) -> None:
+        for fuzzer in self._fuzzers.values():
+            fuzzer.stop()
+
+    def _frames(self) -> Counter[str]:
+        """Return the counts of the fuzzers together; both are made from the same versions."""
+        return sum((Counter(each.numbers()) for each in self._fuzzers.values()), Counter())
+
     def _note_an_end(self) -> None:
         with self._field.shared():
             if not self.broker.is_alive and not self._field.failures:
@@ -275,7 +305,7 @@ class Campaign:
         return (
             f"{max(0, end - time.monotonic()):.0f} s left: {total.acknowledged} acknowledged, {total.read} read, "
             f"{total.faults} faults, {sum(self._journal.counts.values())} actions, "
-            f"{self._fuzzer.numbers()['frames']} frames, {self._samples[-1].total >> 20} MB"
+            f"{self._frames()['frames']} frames, {self._samples[-1].total >> 20} MB"
         )
 
 

@@ -15,8 +15,8 @@ import traceback
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
+from ops.clients.library import Kind, Library
 from ops.reliability import chance
-from ops.reliability.clients import Kind, Library
 from ops.reliability.compacted import CompactedWorkload
 from ops.reliability.groups import GroupWorkload
 from ops.reliability.ledger import Tally
@@ -93,7 +93,7 @@ def run(module: str, bootstrap: str, seed: int, load: float, pipe: Connection) -
     os.nice(NICENESS)
     failures: list[str] = []
     threading.excepthook = lambda failed: failures.append("".join(traceback.format_exception(failed.exc_value)))
-    library = importlib.import_module(f"ops.reliability.{module}").library(bootstrap)
+    library = importlib.import_module(f"ops.clients.{module}").library(bootstrap)
     library = replace(library, records_per_second=library.records_per_second * load)
     port = int(bootstrap.rpartition(":")[2])
     workloads = workloads_of(library, port, seed)

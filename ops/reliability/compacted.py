@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 
-from ops.reliability.clients import ClientError, Isolation, Kind, Library, Record, ToSend
+from ops.clients.library import ClientError, Isolation, Kind, Library, Record, ToSend
 from ops.reliability.ledger import MOST_EVIDENCE, Tally, number_of
 from ops.reliability.workloads import PAUSE_SECONDS, READ_SECONDS, Client, Stopwatch, Topic, has_ended
 

@@ -1,33 +1,35 @@
-"""The fuzzer: a process that sends mutated frames of every API and version through many connections at once.
+"""The fuzzers: a process each that sends mutated frames through many connections at once.
 
-A frame counts when the broker has sent its response, or closed the connection over it. Frames after the one that closed
-its connection are sent again. A connection whose next response is late (a fetch or a join that waits as requested) is
-closed, uncounted.
+One of them sends frames of every API and version, the other, as clients that have not authenticated, frames before,
+within and after authentication, and mutated TLS. A frame counts when the broker has sent its response, or closed the
+connection over it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import multiprocessing
 import random
 import select
 import signal
 import socket
+import ssl
 import struct
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 
 from ops.reliability import chance
 from ops.reliability.frames import NAMES, FrameMaker, Template
-from ops.reliability.mutations import Mutator
+from ops.reliability.scripts import Barrage, Script, Strangers
 from ops.reliability.wire import RECEIVE_BYTES, Wire
+from ops.secured import PLAINTEXT
+from rotunda.broker.errors import RotundaError
 from rotunda.broker.protocol.api_keys import ApiKey
 
-CONNECTIONS = 16
-AT_ONCE = 48
+FRAMES, STRANGERS = "frames", "strangers"
+#: Connections of each.
+CONNECTIONS = {FRAMES: 16, STRANGERS: 64}
 FRAMES_OF_A_VERSION = 12
 #: APIs that create and delete files: one frame in some seconds is as good as a hundred.
 EXPENSIVE = (
@@ -40,35 +42,44 @@ EXPENSIVE = (
 #: Versions of Produce below this are rejected, each at the price of a connection.
 OLDEST_PRODUCE = 3
 FEW_FRAMES = 1
-#: A connection without received data for this long is closed.
+#: Without received data for this long, a connection whose requests may wait is closed, uncounted; another one shuts
+#: down its side, as its frame may be incomplete, and must be closed by the broker.
 PATIENCE_SECONDS = 0.5
-LOOK_SECONDS = 0.1
+#: A connection without response or close for this long is stuck.
+STUCK_SECONDS = 60.0
+LOOK_SECONDS = 0.05
 #: Shorter than its patience; otherwise it would close connections before it has read from them.
 LONGEST_REST_SECONDS = 0.2
 TOPICS = 8
 
 
 class Counts(ctypes.Structure):
-    """The fuzzer's progress; written by its process, read by the campaign."""
+    """The progress of a fuzzer; written by its process, read by the campaign."""
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
-        for name in ("frames", "answered", "closed", "given_up", "connections", "versions", "unprovoked")
+        for name in ("frames", "answered", "closed", "given_up", "stuck", "connections", "versions", "unprovoked")
     )
 
 
 class Fuzzer:
-    """The campaign's side of the process."""
+    """The campaign's side of a process. ``kind``: FRAMES or STRANGERS; ``trusted``: the file of certificates."""
 
-    def __init__(self, port: int, seed: int, wanted: int | None, frames_per_second: float) -> None:
+    def __init__(
+        self, kind: str, ports: Mapping[str, int], trusted: str, seed: int, wanted: int | None, rate: float
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.counts = context.Value(Counts, lock=False)
-        arguments = (port, seed, wanted, frames_per_second, self.counts)
+        arguments = (kind, dict(ports), trusted, seed, wanted, rate, self.counts)
         self._process = context.Process(target=run, args=arguments, daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._process.start()
+
+    def join(self, seconds: float) -> None:
+        """Wait until it has sent all frames, for this long at most."""
+        self._process.join(seconds)
 
     def stop(self) -> None:
         """End it."""
@@ -81,133 +92,131 @@ class Fuzzer:
         return {name: getattr(self.counts, name) for name, _ in Counts._fields_}
 
 
-class Attacker:
-    """One connection of the fuzzer and its frames in flight."""
+class Connection:
+    """A socket, its script, when data arrived last, and whether it has shut down its side."""
 
-    def __init__(self, port: int, counts: Counts) -> None:
-        self._port, self._counts = port, counts
-        self.waiting: deque[bytes] = deque()
-        self._partial = b""
-        self.last_moment = 0.0
-        self.socket: socket.socket | None = None
-
-    def connect(self) -> None:
-        """Open the connection; OSError when the broker is not there."""
-        self.socket = socket.create_connection(("127.0.0.1", self._port), PATIENCE_SECONDS)
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.socket = socket.create_connection(("127.0.0.1", script.port), STUCK_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
-        self._partial = b""
-        self._counts.connections += 1
+        self.last_moment = time.monotonic()
+        self.has_ended = False
 
-    def send(self, frames: Iterator[bytes], now: float) -> None:
-        """Send the remaining frames, and new ones up to the number in flight."""
-        self.waiting.extend(itertools.islice(frames, AT_ONCE - len(self.waiting)))
-        self.last_moment = now
-        with contextlib.suppress(BlockingIOError):
-            # A partly sent frame is cut: it stays in the list, and is sent whole on the next connection.
-            self.socket.send(b"".join(self.waiting))
+    def send(self, data: bytes) -> None:
+        """Send data; what the socket does not accept at once is cut off."""
+        with contextlib.suppress(OSError):
+            self.socket.send(data)
 
-    def receive(self, now: float) -> bool:
-        """Read the available responses; return False when the broker has closed the connection."""
+    def receive(self) -> bytes | None:
+        """Return the available data, none when the broker has closed the connection; None: nothing has arrived."""
         try:
-            data = self.socket.recv(RECEIVE_BYTES)
+            return self.socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
-            return True
+            return None
         except OSError:
-            data = b""
-        if not data:
-            return False
-        self.last_moment = now
-        data = self._partial + data
-        at, answers = 0, 0
-        while at + 4 <= len(data):
-            behind = at + 4 + int.from_bytes(data[at : at + 4], "big")
-            if behind > len(data):
-                break
-            at = behind
-            answers += 1
-        self._partial = data[at:]
-        for _ in range(min(answers, len(self.waiting))):
-            self.waiting.popleft()
-        self._counts.answered += answers
-        self._counts.frames += answers
-        return True
+            return b""
+
+    def shut_down(self) -> None:
+        """End its own side."""
+        self.has_ended = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Close with a reset, so that no port stays in TIME_WAIT."""
-        if self.socket is not None:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.socket.close()
-            self.socket = None
+        self.script.steps.close()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
 
 
-class Barrage:
+class Crowd:
     """All connections of the process."""
 
-    def __init__(self, port: int, counts: Counts, frames: Iterator[bytes]) -> None:
-        self._counts, self._frames = counts, frames
+    def __init__(self, size: int, draw: Callable[[], Script], counts: Counts) -> None:
+        self._size, self._draw, self._counts = size, draw, counts
         self._poll = select.epoll()
-        self._attackers = [Attacker(port, counts) for _ in range(CONNECTIONS)]
-        self._by_fd: dict[int, Attacker] = {}
+        self._by_fd: dict[int, Connection] = {}
 
     def turn(self) -> None:
-        """Wait for responses, read them and send more."""
+        """Open new connections, handle available data, and check timeouts."""
+        while len(self._by_fd) < self._size and self._open():
+            pass
+        for fd, _ in self._poll.poll(LOOK_SECONDS):
+            connection = self._by_fd[fd]
+            data = connection.receive()
+            if data:
+                connection.last_moment = time.monotonic()
+                self._go_on(connection, data)
+            elif data is not None:
+                self._closed(connection)
         now = time.monotonic()
-        for attacker in self._attackers:
-            if attacker.socket is None:
-                self._open(attacker, now)
-        events = self._poll.poll(LOOK_SECONDS)
-        now = time.monotonic()
-        for fd, _ in events:
-            attacker = self._by_fd[fd]
-            if not attacker.receive(now):
-                self._lose(attacker, "closed")
-            elif not attacker.waiting:
-                attacker.send(self._frames, now)
-        for attacker in self._attackers:
-            if attacker.socket is not None and now - attacker.last_moment > PATIENCE_SECONDS:
-                self._lose(attacker, "given_up")
+        for connection in list(self._by_fd.values()):
+            self._check(connection, now - connection.last_moment)
 
-    def _open(self, attacker: Attacker, now: float) -> None:
+    def _open(self) -> bool:
         try:
-            attacker.connect()
+            connection = Connection(self._draw())
         except OSError:
-            time.sleep(LOOK_SECONDS)
-            return
-        self._by_fd[attacker.socket.fileno()] = attacker
-        self._poll.register(attacker.socket, select.EPOLLIN)
-        attacker.send(self._frames, now)
+            return False
+        self._by_fd[connection.socket.fileno()] = connection
+        self._poll.register(connection.socket, select.EPOLLIN)
+        self._counts.connections += 1
+        self._go_on(connection, None)
+        return True
 
-    def _lose(self, attacker: Attacker, how: str) -> None:
-        """Close a connection; count its first frame without a response as the cause."""
-        if attacker.waiting:
-            attacker.waiting.popleft()
-            setattr(self._counts, how, getattr(self._counts, how) + 1)
-            self._counts.frames += how == "closed"
-        del self._by_fd[attacker.socket.fileno()]
-        self._poll.unregister(attacker.socket)
-        attacker.close()
+    def _go_on(self, connection: Connection, data: bytes | None) -> None:
+        try:
+            connection.send(connection.script.steps.send(data))
+        except StopIteration:
+            self._leave(connection)
+        except (OSError, RotundaError):
+            # Inside TLS the end of the connection is part of the received data.
+            self._closed(connection)
+
+    def _check(self, connection: Connection, seconds: float) -> None:
+        """Treat a connection without received data for some time."""
+        if seconds > STUCK_SECONDS:
+            self._counts.stuck += 1
+            self._leave(connection)
+        elif seconds > PATIENCE_SECONDS and connection.script.may_wait:
+            self._counts.given_up += 1
+            self._leave(connection)
+        elif seconds > PATIENCE_SECONDS and connection.script.is_mutated and not connection.has_ended:
+            connection.shut_down()
+
+    def _closed(self, connection: Connection) -> None:
+        """Count the frame over which the broker has closed a connection."""
+        if connection.script.is_mutated:
+            self._counts.closed += 1
+            self._counts.frames += 1
+        else:
+            self._counts.unprovoked += 1
+        self._leave(connection)
+
+    def _leave(self, connection: Connection) -> None:
+        del self._by_fd[connection.socket.fileno()]
+        self._poll.unregister(connection.socket)
+        connection.close()
 
 
-def run(port: int, seed: int, wanted: int | None, frames_per_second: float, counts: Counts) -> None:
-    """Send mutated frames at that rate until enough of them were dealt with; runs in the process."""
+def run(
+    kind: str, ports: dict[str, int], trusted: str, seed: int, wanted: int | None, rate: float, counts: Counts
+) -> None:
+    """Send mutated frames at that rate a second until enough of them were dealt with; runs in the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    source = chance.source(seed, "frames")
-    barrage = Barrage(port, counts, mutated_frames(templates_of(port, source, counts), source))
-    begin = time.monotonic()
+    source = chance.source(seed, kind)
+    templates = templates_of(ports[PLAINTEXT], source, counts)
+    if kind == FRAMES:
+        draw = Barrage(source, templates, ports[PLAINTEXT], counts).draw
+    else:
+        draw = Strangers(source, templates, ports, ssl.create_default_context(cafile=trusted), counts).draw
+    crowd, begin = Crowd(CONNECTIONS[kind], draw, counts), time.monotonic()
     while wanted is None or counts.frames < wanted:
-        barrage.turn()
-        ahead_seconds = counts.frames / frames_per_second - (time.monotonic() - begin)
+        crowd.turn()
+        ahead_seconds = counts.frames / rate - (time.monotonic() - begin)
         if ahead_seconds > 0:
             time.sleep(min(ahead_seconds, LONGEST_REST_SECONDS))
-
-
-def mutated_frames(templates: list[Template], source: random.Random) -> Iterator[bytes]:
-    """Yield mutated frames without end, every version of every API as often as any other, but for expensive ones."""
-    mutated = Mutator(source, templates).mutated
-    while True:
-        source.shuffle(templates)
-        yield from map(mutated, templates)
 
 
 def templates_of(port: int, source: random.Random, counts: Counts) -> list[Template]:

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from ops.reliability.clients import ClientError, Isolation, Library, Record
+from ops.clients.library import ClientError, Isolation, Library, Membership, Record
 from ops.reliability.ledger import MOST_EVIDENCE, Tally
 from ops.reliability.workloads import PAUSE_SECONDS, READ_SECONDS, Client, Stopwatch, Topic, TopicWorkload
 
@@ -92,8 +92,8 @@ class GroupWorkload:
     def __init__(self, library: Library, protocol: str, source: TopicWorkload, chance: random.Random) -> None:
         self.name = f"{library.name} {protocol} group"
         self.topics: tuple[Topic, ...] = ()
-        self._library, self._protocol, self._source, self._chance = library, protocol, source, chance
-        self._group = f"campaign-{library.name}-{protocol}"
+        self._library, self._source, self._chance = library, source, chance
+        self._membership = Membership(f"campaign-{library.name}-{protocol}", protocol)
         self._ledger = GroupLedger(source.topic.partitions)
         self._errors: Counter[str] = Counter()
         self._stopwatch = Stopwatch()
@@ -138,7 +138,7 @@ class GroupWorkload:
     def _run_member(self, end: float) -> None:
         view = MemberView(self._ledger)
         member = Client(
-            lambda: self._library.member(self._source.topic.name, self._group, self._protocol, view.assigned),
+            lambda: self._library.member(self._source.topic.name, self._membership, view.assigned),
             self._errors,
         )
         while time.monotonic() < end and not self._ended.is_set():

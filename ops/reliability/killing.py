@@ -7,8 +7,8 @@ import signal
 import time
 from collections import Counter, deque
 
+from ops.broker import ROLES, is_alive, send
 from ops.reliability.attacks import Battlefield
-from ops.reliability.broker import ROLES, is_alive, send
 
 KILL, STOP = "SIGKILL", "SIGSTOP"
 LONGEST_SHORT_STOP_SECONDS = 1.5

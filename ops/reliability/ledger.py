@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from ops.clients.library import ACKNOWLEDGED
+
 #: Outcomes of a record other than the offset at which it was acknowledged.
-PENDING, FAILED, ACKNOWLEDGED, ABORTED = -1, -2, -3, -4
+PENDING, FAILED, ABORTED = -1, -2, -4
 NOWHERE = -1
 #: Number of faults of one kind that are reported individually.
 MOST_EVIDENCE = 5

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ops.reliability.broker import REPOSITORY
+from ops.broker import REPOSITORY
 from ops.reliability.bystander import Sightings
 from ops.reliability.campaign import Footprint, Result
 from ops.reliability.killing import KILL, STOP
@@ -65,7 +65,6 @@ def actions(result: Result) -> str:
     frames = result.frames
     rows.append(("mutated frames", f"{frames['frames']:,}"))
     rows.append(("of them answered; over the others a connection was closed", f"{frames['answered']:,}"))
-    rows.append(("versions of APIs that they were made from", f"{frames['versions']:,}"))
     return table(("what was done", "times"), rows)
 
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ops.clients.library import Library, text_of
 from ops.reliability.chance import source
-from ops.reliability.clients import Library, text_of
 from ops.reliability.groups import MEAN_STAY_SECONDS, MEMBERS, ends_of
 from ops.reliability.ledger import MOST_EVIDENCE, Tally
 from ops.reliability.wire import Wire

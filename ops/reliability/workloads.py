@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ops.reliability.clients import ClientError, Isolation, Kind, Library, Producer, Reader, Remedy, ToSend
+from ops.clients.library import ClientError, Isolation, Kind, Library, Producer, Reader, Remedy, ToSend
 from ops.reliability.ledger import ABORTED, FAILED, FAULTS, Ledger, Reading, Tally
 
 PARTITIONS = 4

@@ -5,7 +5,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from ops.benchmarks import reports, request_logs
+from ops.benchmarks import request_logs
 from rotunda.spark.log.schema import SCHEMAS
 
 
@@ -24,7 +24,7 @@ def test_every_row_is_there_once_and_in_its_hour(monkeypatch: pytest.MonkeyPatch
     assert found == [(rows, rows, hours, True)]
 
 
-def test_every_question_that_is_asked_of_duckdb_has_a_response_on_such_a_log(tmp_path: Path) -> None:
+def test_a_log_has_the_columns_that_jobs_read(tmp_path: Path) -> None:
     log = tmp_path / "request-log"
     assert request_logs.generate(log, 5000) == 1
     with duckdb.connect() as connection:
@@ -32,6 +32,3 @@ def test_every_question_that_is_asked_of_duckdb_has_a_response_on_such_a_log(tmp
             described = f"DESCRIBE FROM read_parquet('{log}/{dataset}/**/*.parquet', hive_partitioning = false)"
             names = {name for name, *_ in connection.sql(described).fetchall()}
             assert names <= set(SCHEMAS[dataset].names), dataset
-        for question in reports.questions_of(log, tmp_path, ("2026-03-01T00:00:00", "2026-03-01T01:00:00"), 1):
-            for statement in question.statements:
-                connection.execute(statement).fetchall()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.reliability.broker import pids_of, send
+from ops.broker import pids_of, send
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker, set_over_wire
 from tests.support.deadline import deadline_s, wait_until

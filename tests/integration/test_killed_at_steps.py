@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ops.reliability.broker import send
+from ops.broker import send
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_over_wire
 from tests.support.deadline import wait_until

@@ -2,7 +2,8 @@
 
 import time
 
-from ops.reliability.ledger import ABORTED, ACKNOWLEDGED, FAILED, Ledger, Reading, Tally
+from ops.clients.library import ACKNOWLEDGED
+from ops.reliability.ledger import ABORTED, FAILED, Ledger, Reading, Tally
 from ops.reliability.share_groups import ShareLedger
 
 

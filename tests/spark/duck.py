@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame
 
-from ops.benchmarks.questions import of_range
+from tests.spark.questions import of_range
 
 
 def ask(log: Path, dataset: str, time_range: tuple[str, str], sql: str) -> list[tuple[Any, ...]]:

@@ -12,7 +12,6 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ops.benchmarks.questions import QUEUES
 from rotunda.spark.analysis.handler_queues import REQUEST_COLUMNS, ROLE_COLUMNS, predicted, queues
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.hourly.rollups import Rollups
@@ -20,6 +19,7 @@ from rotunda.spark.job import Context
 from rotunda.spark.jobs.capacity import answer, held_against
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.time_range import TimeRange, to_us
+from tests.spark.questions import QUEUES
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, request, write
 from tests.support.simulated_queue import Load, served

@@ -8,7 +8,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ops.benchmarks.questions import DROPPED, LIVES, SOFTWARE, VERSIONS
 from rotunda.spark.analysis.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
 from rotunda.spark.hourly.rollups import Rollups
 from rotunda.spark.job import Context
@@ -16,6 +15,7 @@ from rotunda.spark.jobs.clients import DEPRECATED_COLUMNS, answer, dropped, soft
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
+from tests.spark.questions import DROPPED, LIVES, SOFTWARE, VERSIONS
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 

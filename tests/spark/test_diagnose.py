@@ -10,12 +10,12 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ops.benchmarks.questions import FEATURES
 from rotunda.spark.analysis.bottlenecks import HEALTHY
 from rotunda.spark.analysis.load_features import CONNECTION_COLUMNS, REQUEST_COLUMNS, ROLE_COLUMNS, features
 from rotunda.spark.jobs.diagnose import COLUMNS, headline, transform
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.time_range import TimeRange, to_us
+from tests.spark.questions import FEATURES
 from tests.support.feeds import random_seed
 from tests.support.generated_log import LATER_COLUMNS, START, random_requests, write
 from tests.support.planted_conditions import PLANTED, WINDOW_S, plant

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ops.benchmarks.questions import BURSTS, ERRORS
 from rotunda.spark.hourly.rollups import Rollups
 from rotunda.spark.job import Context
 from rotunda.spark.jobs.errors import COLUMNS, answer, bursts, runs, transform
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
+from tests.spark.questions import BURSTS, ERRORS
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 

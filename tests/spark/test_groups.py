@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from pyspark.sql import SparkSession
 
-from ops.benchmarks.questions import MEMBERS
 from rotunda.spark.hourly.rollups import Rollups
 from rotunda.spark.job import Context
 from rotunda.spark.jobs.groups import DELIVERY_COUNTS, JOB, MEMBER_EVENTS
@@ -19,6 +18,7 @@ from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.results.result import Result
 from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
+from tests.spark.questions import MEMBERS
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, request, write
 

@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from ops.benchmarks.questions import LATENCY
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.hourly.rollups import PHASES, Rollups
 from rotunda.spark.job import Context
@@ -17,6 +16,7 @@ from rotunda.spark.jobs.latency import GROUPINGS, answer, counts, counts_of_rows
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
+from tests.spark.questions import LATENCY
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 

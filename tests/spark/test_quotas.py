@@ -12,7 +12,6 @@ import duckdb
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from ops.benchmarks.questions import charges
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.hourly.rollups import Rollups
 from rotunda.spark.job import Context
@@ -20,6 +19,7 @@ from rotunda.spark.jobs.quotas import ENTITIES, JOB
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.results.result import Result
 from rotunda.spark.time_range import TimeRange
+from tests.spark.questions import charges
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 

@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from ops.benchmarks.questions import REPLAYED
 from rotunda.broker.bench.profile import read
 from rotunda.broker.bench.requests import KINDS
 from rotunda.spark.hourly.rollups import Rollups
@@ -25,6 +24,7 @@ from rotunda.spark.results.output import write_tables
 from rotunda.spark.results.result import Result
 from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
+from tests.spark.questions import REPLAYED
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.feeds import random_seed

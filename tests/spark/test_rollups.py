@@ -12,13 +12,13 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ops.benchmarks.questions import HISTOGRAMS, ROLLED_UP
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.hourly.lock import exclusive
 from rotunda.spark.hourly.rollups import KEYS, TABLES, Rollups
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import TimeRange
+from tests.spark.questions import HISTOGRAMS, ROLLED_UP
 from tests.support.broker_process import REPOSITORY
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, write

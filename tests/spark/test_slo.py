@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ops.benchmarks.questions import OBJECTIVE, OBJECTIVE_BY_MINUTE
 from rotunda.spark.analysis.objectives import Objective
 from rotunda.spark.hourly.rollups import Rollups
 from rotunda.spark.job import Context
@@ -15,6 +14,7 @@ from rotunda.spark.jobs.slo import COLUMNS, answer, counts, history, spans
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
+from tests.spark.questions import OBJECTIVE, OBJECTIVE_BY_MINUTE
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ops.benchmarks.questions import BATCHES, SAVINGS, SKEW, SKEWS, TRAFFIC
 from rotunda.spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
 from rotunda.spark.analysis.batching import batch_sizes, savings
 from rotunda.spark.hourly.rollups import Rollups
@@ -17,6 +16,7 @@ from rotunda.spark.jobs.traffic import COLUMNS, answer, flows, skews, transform
 from rotunda.spark.log.request_log import RequestLog
 from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
+from tests.spark.questions import BATCHES, SAVINGS, SKEW, SKEWS, TRAFFIC
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 

@@ -3,7 +3,11 @@
 from checks import require, run, unique, until
 from confluent_kafka import AcknowledgeType, Message, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from with_confluent import WAIT_SECONDS, fill, new_topic
+from features import fill, new_topic
+
+from ops.clients.with_confluent import library
+
+WAIT_SECONDS = 30
 
 
 def share_consumer(bootstrap: str, group: str, topic: str, mode: str) -> ShareConsumer:
@@ -27,16 +31,16 @@ def poll_share(consumer: ShareConsumer, into: list[Message]) -> bool:
 
 def two_members(bootstrap: str) -> None:
     """Two members accept different records by polling, all together; a third one gets only later records."""
-    topic, group = new_topic(bootstrap), unique("group")
+    topic, group = new_topic(library(bootstrap)), unique("group")
     members = [share_consumer(bootstrap, group, topic, "implicit") for _ in range(2)]
     values: list[Message] = []
-    fill(bootstrap, topic, 4, 100)
+    fill(library(bootstrap), topic, 4, 100)
     until("100 values", lambda: all(poll_share(each, values) for each in members) and len(values) >= 100)
     require(len({each.value() for each in values}) == len(values) == 100, len(values))
     for each in members:
         each.commit_sync(WAIT_SECONDS)
         each.close()
-    fill(bootstrap, topic, 4, 8, "later")
+    fill(library(bootstrap), topic, 4, 8, "later")
     third, later = share_consumer(bootstrap, group, topic, "implicit"), list[Message]()
     until("8 later values", lambda: poll_share(third, later) and len(later) >= 8)
     third.close()
@@ -45,8 +49,8 @@ def two_members(bootstrap: str) -> None:
 
 def types_of_acknowledgements(bootstrap: str) -> None:
     """Release a record, which returns also after its member has left; accept and reject others, which do not."""
-    topic, group = new_topic(bootstrap, 1), unique("group")
-    fill(bootstrap, topic, 1, 3)
+    topic, group = new_topic(library(bootstrap), 1), unique("group")
+    fill(library(bootstrap), topic, 1, 3)
     consumer, first = share_consumer(bootstrap, group, topic, "explicit"), list[Message]()
     until("3 values", lambda: poll_share(consumer, first) and len(first) >= 3)
     types = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
@@ -58,7 +62,7 @@ def types_of_acknowledgements(bootstrap: str) -> None:
     consumer.acknowledge(again[0], AcknowledgeType.RELEASE)
     consumer.close()
     other, last = share_consumer(bootstrap, group, topic, "implicit"), list[Message]()
-    fill(bootstrap, topic, 1, 1, "later")
+    fill(library(bootstrap), topic, 1, 1, "later")
     until("two values", lambda: poll_share(other, last) and len(last) >= 2)
     other.close()
     require([each.value() for each in (*again, *last)] == [b"v1", b"v1", b"later0"], len(last))

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from mirror_clients import Reader, Writer, ends, positions
 
 from ops.benchmarks.kafka import kafka
-from ops.compatibility.brokers import rotunda
+from ops.broker import output_of, rotunda
 from ops.compatibility.mirror_maker import MirrorMaker
 
 DEADLINE_SECONDS = 110
@@ -74,13 +74,14 @@ def topics_and_settings(target: str, source: str) -> None:
     until("the topic", lambda: topic in there.list_topics(timeout=DEADLINE_SECONDS).topics)
     until("its settings", lambda: wanted.items() <= settings_of(topic, target).items())
     require(partitions() == PARTITIONS, "partitions")
-    rotunda("topic", "alter", topic, "--partitions", str(PARTITIONS + 1), "--bootstrap", source)
+    output_of(rotunda("topic", "alter", topic, "--partitions", str(PARTITIONS + 1), "--bootstrap", source))
     until("a new partition", lambda: partitions() == PARTITIONS + 1)
 
 
 def settings_of(topic: str, bootstrap: str) -> dict[str, str]:
     """Return the settings of a topic."""
-    return dict(json.loads(rotunda("topic", "describe", topic, "--json", "--bootstrap", bootstrap))["configs"])
+    described = output_of(rotunda("topic", "describe", topic, "--json", "--bootstrap", bootstrap))
+    return dict(json.loads(described)["configs"])
 
 
 def records(target: str, source: str) -> str:

@@ -1,43 +1,92 @@
-"""Unauthenticated clients: mutated frames before, within and after authentication, and mutated TLS.
+"""What a fuzzer's connections send: frames of every API, or a client's steps up to and after authentication, mutated.
 
-Each connection follows a script: a number of steps like a client's, and then steps that are mutated. A script is a
-generator that yields bytes to send and is sent the received bytes; it runs over plain text or inside TLS alike.
+A script is a generator that yields bytes to send and is sent the received bytes; it runs over plain text or inside TLS
+alike. Each of a stranger consists of a number of steps like a client's, and then steps that are mutated.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import ssl
-from collections.abc import Callable, Generator
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
 
 from ops.reliability.frames import Template
-from ops.reliability.fuzzer import Counts
 from ops.reliability.mutations import Mutator
 from ops.reliability.wire import CLIENT_ID, RECEIVE_BYTES
+from ops.secured import PASSWORD, PLAIN, SCRAM, USER
 from rotunda.broker.client import sasl
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 
 #: Yields bytes to send, is sent received bytes, and returns a whole response.
-Steps = Generator[bytes, bytes, bytes]
-#: The user that all scripts have, by PLAIN and SCRAM-SHA-256.
-USER, PASSWORD = "stranger", "strange-password"
-SCRAM = "SCRAM-SHA-256"
-MECHANISMS = ("PLAIN", SCRAM, "OAUTHBEARER", "GSSAPI", "")
+Steps = Generator[bytes, bytes | None, bytes]
+#: Frames in flight.
+AT_ONCE = 48
+MECHANISMS = (PLAIN, SCRAM, "OAUTHBEARER", "GSSAPI", "")
 #: Maximum number of frames of a connection that the broker keeps serving.
 MOST_FRAMES = 12
 VERSIONS_SHARE = 0.7
 _SIZE_BYTES = 4
 
 
-class Ports(NamedTuple):
-    """Where the broker listens, by protocol."""
+class Script:
+    """The steps of one connection, and whether a mutated one is in progress.
 
-    plaintext: int
-    sasl_plaintext: int
-    ssl: int
-    sasl_ssl: int
+    One that `may_wait` has requests that the broker may hold.
+    """
+
+    def __init__(self, port: int, *, may_wait: bool = False) -> None:
+        self.port, self.may_wait = port, may_wait
+        self.steps: Steps = anything(b"")
+        self.is_mutated = may_wait
+
+
+class Barrage:
+    """Frames of every version of every API, many in flight on each connection; `counts` has the responses.
+
+    Frames after the one that closed its connection are sent again on another one.
+    """
+
+    def __init__(self, source: random.Random, templates: Sequence[Template], port: int, counts: Any) -> None:
+        self._frames = mutated_frames(list(templates), source)
+        self._again: deque[bytes] = deque()
+        self._port, self._counts = port, counts
+
+    def draw(self) -> Script:
+        """Return the script of a connection."""
+        script = Script(self._port, may_wait=True)
+        script.steps = self._steps()
+        return script
+
+    def _steps(self) -> Steps:
+        waiting: deque[bytes] = deque()
+        try:
+            while True:
+                while len(waiting) < AT_ONCE:
+                    waiting.append(self._again.popleft() if self._again else next(self._frames))
+                data = yield b"".join(waiting)
+                while waiting:
+                    size = _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "big")
+                    if len(data) < max(size, _SIZE_BYTES):
+                        data += yield b""
+                        continue
+                    data = data[size:]
+                    waiting.popleft()
+                    self._counts.answered += 1
+                    self._counts.frames += 1
+        finally:
+            self._again.extend(itertools.islice(waiting, 1, None))
+
+
+def mutated_frames(templates: list[Template], source: random.Random) -> Iterator[bytes]:
+    """Yield mutated frames without end, every version of every API as often as any other, but for expensive ones."""
+    mutated = Mutator(source, templates).mutated
+    while True:
+        source.shuffle(templates)
+        yield from map(mutated, templates)
 
 
 class PlainText:
@@ -105,40 +154,41 @@ class Secure:
 Layer = PlainText | Secure
 
 
-class Scripts:
-    """The strangers' scripts. ``sent``: whether the last step was a mutated one, which is not over yet."""
+class Strangers:
+    """Clients that have not authenticated."""
 
     def __init__(
         self,
         source: random.Random,
         templates: list[Template],
+        ports: Mapping[str, int],
         context: ssl.SSLContext,
-        counts: Counts,
+        counts: Any,
     ) -> None:
-        self._source, self._context, self._counts = source, context, counts
+        self._source, self._ports, self._context, self._counts = source, ports, context, counts
         self._templates = templates
         self._of_versions = [each for each in templates if each.frame[4:6] == b"\0\x12"]
         self._mutator = Mutator(source, templates)
         inside = (self.before, self.handshake, self.first_token, self.last_token, self.again)
-        self._inside: tuple[Callable[[Stranger, Layer], Steps], ...] = inside
+        self._inside: tuple[Callable[[Script, Layer], Steps], ...] = inside
         self._of_tls = (self.hello, self.last_flight, self.record)
 
-    def draw(self, ports: Ports) -> Stranger:
-        """Return a new stranger."""
+    def draw(self) -> Script:
+        """Return the script of a connection."""
         draw = self._source.random()
         if draw < 1 / 4:
-            stranger = Stranger(self._source.choice((ports.ssl, ports.sasl_ssl)))
+            stranger = Script(self._ports[self._source.choice(("SSL", "SASL_SSL"))])
             stranger.steps = self._source.choice(self._of_tls)(stranger)
             return stranger
         is_secure = draw < 1 / 2
-        stranger = Stranger(ports.sasl_ssl if is_secure else ports.sasl_plaintext)
+        stranger = Script(self._ports["SASL_SSL" if is_secure else "SASL_PLAINTEXT"])
         layer = Secure(self._context) if is_secure else PlainText()
         stranger.steps = self._source.choice(self._inside)(stranger, layer)
         return stranger
 
     # ---- frames ----
 
-    def before(self, stranger: Stranger, layer: Layer) -> Steps:
+    def before(self, stranger: Script, layer: Layer) -> Steps:
         """Send ApiVersions, and requests that need authentication first."""
         yield from layer.open()
         for _ in range(MOST_FRAMES):
@@ -147,24 +197,24 @@ class Scripts:
             yield from self._try(stranger, layer.ask(self._mutator.mutated(template)))
         return b""
 
-    def handshake(self, stranger: Stranger, layer: Layer) -> Steps:
+    def handshake(self, stranger: Script, layer: Layer) -> Steps:
         """Name a mechanism."""
         yield from layer.open()
         for _ in range(MOST_FRAMES):
             yield from self._try(stranger, layer.ask(self._mutated(self._named())))
         return b""
 
-    def first_token(self, stranger: Stranger, layer: Layer) -> Steps:
+    def first_token(self, stranger: Script, layer: Layer) -> Steps:
         """Name a mechanism, and show a mutated token, in a request or bare (`H08`)."""
         yield from layer.open()
-        mechanism = self._source.choice(("PLAIN", SCRAM))
+        mechanism = self._source.choice((PLAIN, SCRAM))
         is_bare = self._source.random() < 1 / 3
         yield from layer.ask(handshake(mechanism, 0 if is_bare else 1))
         token = next(sasl.exchange(mechanism, USER, PASSWORD, ""))
         yield from self._try(stranger, layer.ask(self._with_token(token, is_bare=is_bare)))
         return b""
 
-    def last_token(self, stranger: Stranger, layer: Layer) -> Steps:
+    def last_token(self, stranger: Script, layer: Layer) -> Steps:
         """Begin like a client with the right password, and end with a mutated proof."""
         yield from layer.open()
         yield from layer.ask(handshake(SCRAM, 1))
@@ -174,11 +224,11 @@ class Scripts:
         yield from self._try(stranger, layer.ask(self._with_token(exchange.send(bytes(token)), is_bare=False)))
         return b""
 
-    def again(self, stranger: Stranger, layer: Layer) -> Steps:
+    def again(self, stranger: Script, layer: Layer) -> Steps:
         """Authenticate, and then again with mutated frames (`B24`)."""
         yield from layer.open()
-        yield from layer.ask(handshake("PLAIN", 1))
-        token = next(sasl.exchange("PLAIN", USER, PASSWORD, ""))
+        yield from layer.ask(handshake(PLAIN, 1))
+        token = next(sasl.exchange(PLAIN, USER, PASSWORD, ""))
         yield from layer.ask(authenticate(token))
         for _ in range(MOST_FRAMES):
             is_named = self._source.random() < 1 / 2
@@ -188,18 +238,18 @@ class Scripts:
 
     # ---- TLS itself ----
 
-    def hello(self, stranger: Stranger) -> Steps:
+    def hello(self, stranger: Script) -> Steps:
         """Begin with a mutated ClientHello."""
         return (yield from self._try(stranger, anything(self._mutator.of_bytes(Secure(self._context).flight()))))
 
-    def last_flight(self, stranger: Stranger) -> Steps:
+    def last_flight(self, stranger: Script) -> Steps:
         """End the handshake with a mutated flight, with a request after it."""
         layer = Secure(self._context)
         yield from layer.open()
         sent = self._mutator.of_bytes(layer.records(self._templates[0].frame))
         return (yield from self._try(stranger, anything(sent)))
 
-    def record(self, stranger: Stranger) -> Steps:
+    def record(self, stranger: Script) -> Steps:
         """Send a mutated record after the handshake."""
         layer = Secure(self._context)
         yield from layer.open()
@@ -209,7 +259,7 @@ class Scripts:
 
     # ---- their parts ----
 
-    def _try(self, stranger: Stranger, steps: Steps) -> Steps:
+    def _try(self, stranger: Script, steps: Steps) -> Steps:
         """Run mutated steps to their end, and count them."""
         stranger.is_mutated = True
         answer = yield from steps
@@ -230,15 +280,6 @@ class Scripts:
             token = self._mutator.of_bytes(token)
             return sized(token) if is_bare else authenticate(token)
         return self._mutated(sized(token) if is_bare else authenticate(token))
-
-
-class Stranger:
-    """One connection: its destination, its script, and whether a mutated step of it is in progress."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.steps: Steps = anything(b"")
-        self.is_mutated = False
 
 
 def anything(sent: bytes) -> Steps:

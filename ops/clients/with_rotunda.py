@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ops.reliability.clients import WAIT_SECONDS, ClientError, Kind, Library, Remedy, ToSend, text_of
-from ops.reliability.ledger import ACKNOWLEDGED
-from ops.reliability.with_confluent import ConfluentMember, ConfluentReader
+from ops.clients.library import ACKNOWLEDGED, WAIT_SECONDS, ClientError, Kind, Library, Remedy, ToSend, text_of
+from ops.clients.with_confluent import ConfluentMember, ConfluentReader, make_topic
 from rotunda.broker.client import Producer
 from rotunda.broker.client.errors import DeliveryTimeout, InvalidProducerEpoch, KafkaError, ProducerFenced
 
@@ -92,6 +91,7 @@ def library(bootstrap: str) -> Library:
         partial(RotundaProducer, bootstrap),
         partial(ConfluentReader, bootstrap),
         partial(ConfluentMember, bootstrap),
+        partial(make_topic, bootstrap),
         protocols=("classic",),
         plain_repeats=False,
         records_per_second=200,

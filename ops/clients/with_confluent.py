@@ -9,27 +9,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from ops.reliability.clients import (
+from ops.clients.library import (
+    ACKNOWLEDGED,
     WAIT_SECONDS,
     Assigned,
     ClientError,
     Isolation,
     Kind,
     Library,
+    Membership,
     Record,
     Remedy,
     ToSend,
     text_of,
 )
-from ops.reliability.ledger import ACKNOWLEDGED
 
 #: librdkafka logs every disconnection to standard error.
 SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 POLL_SECONDS = 0.2
+#: Members of a group see a rebalance with the response.
+HEARTBEAT_MS = 1000
 BATCH = 500
 PRODUCER_SETTINGS: dict[Kind, dict[str, object]] = {
     Kind.IDEMPOTENT: {"enable.idempotence": True},
@@ -73,13 +78,20 @@ class ConfluentProducer:
                 )
             except KafkaException as failure:
                 outcomes[index] = text_of(failure)
-        while self._producer.flush(WAIT_SECONDS):
-            continue
+        is_waiting = True
+        while is_waiting:
+            # The library raises a fatal error here, perhaps in the middle of a callback; records keep their outcomes.
+            with suppress(KafkaException, SystemError):
+                is_waiting = self._producer.flush(WAIT_SECONDS) > 0
         return outcomes
 
     def begin(self) -> None:
         """Begin a transaction."""
         translated(self._producer.begin_transaction)
+
+    def send_offsets(self, offsets: Mapping[int, int], member: ConfluentMember) -> None:
+        """Commit offsets of a group with the transaction."""
+        translated(self._producer.send_offsets_to_transaction, member.places(offsets), member.metadata(), WAIT_SECONDS)
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -139,31 +151,48 @@ class ConfluentReader:
 class ConfluentMember:
     """A member of a group, of either protocol."""
 
-    def __init__(self, bootstrap: str, topic: str, group: str, protocol: str, assigned: Assigned) -> None:
+    def __init__(self, bootstrap: str, topic: str, membership: Membership, assigned: Assigned | None) -> None:
         self._topic = topic
         settings: dict[str, object] = {
             "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "client.id": group,
+            "group.id": membership.group,
+            "client.id": membership.group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "group.protocol": protocol,
+            "group.protocol": membership.protocol,
         }
-        if protocol == "classic":
-            settings["session.timeout.ms"] = 10_000
+        is_classic = membership.protocol == "classic"
+        if is_classic:
+            settings |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": HEARTBEAT_MS}
+        if membership.assignor:
+            settings["partition.assignment.strategy" if is_classic else "group.remote.assignor"] = membership.assignor
+        if membership.instance:
+            settings["group.instance.id"] = membership.instance
         self._consumer = Consumer(settings, logger=SILENT)
-        self._consumer.subscribe(
-            [topic], on_assign=lambda _, places: assigned([place.partition for place in places if places])
-        )
+        if assigned is None:
+            self._consumer.subscribe([topic])
+        else:
+            self._consumer.subscribe([topic], on_assign=lambda _, places: assigned([each.partition for each in places]))
 
-    def poll(self) -> list[Record]:
+    def poll(self, seconds: float = POLL_SECONDS) -> list[Record]:
         """Return the next records."""
-        return polled(self._consumer)
+        return polled(self._consumer, seconds)
+
+    def assignment(self) -> set[int]:
+        """Return its partitions."""
+        return {place.partition for place in translated(self._consumer.assignment)}
+
+    def places(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
+        """Return offsets as the library has them."""
+        return [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+
+    def metadata(self) -> object:
+        """Return the library's description of it."""
+        return self._consumer.consumer_group_metadata()
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit and wait."""
-        places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-        done = translated(self._consumer.commit, offsets=places, asynchronous=False)
+        done = translated(self._consumer.commit, offsets=self.places(offsets), asynchronous=False)
         for place in done:
             if place.error is not None:
                 raise ClientError(KafkaException(place.error), Remedy.RETRY)
@@ -173,11 +202,11 @@ class ConfluentMember:
         self._consumer.close()
 
 
-def polled(consumer: Consumer) -> list[Record]:
+def polled(consumer: Consumer, seconds: float = POLL_SECONDS) -> list[Record]:
     """Return the records that a consumer has. ClientError for an error without any, or one that it does not survive."""
     records = []
     fault = None
-    for message in translated(consumer.consume, BATCH, POLL_SECONDS):
+    for message in translated(consumer.consume, BATCH, seconds):
         error = message.error()
         if error is None:
             records.append(Record(message.partition(), message.offset(), message.key(), message.value()))
@@ -204,6 +233,12 @@ def remedy_for(error: KafkaError) -> Remedy:
     return Remedy.ABORT if error.txn_requires_abort() else Remedy.RETRY
 
 
+def make_topic(bootstrap: str, name: str, partitions: int) -> None:
+    """Create a topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    translated(admin.create_topics([NewTopic(name, partitions, 1)])[name].result, WAIT_SECONDS)
+
+
 def library(bootstrap: str) -> Library:
     """Return the library with the address of its broker."""
     return Library(
@@ -211,6 +246,7 @@ def library(bootstrap: str) -> Library:
         partial(ConfluentProducer, bootstrap),
         partial(ConfluentReader, bootstrap),
         partial(ConfluentMember, bootstrap),
+        partial(make_topic, bootstrap),
         protocols=("classic", "consumer"),
         plain_repeats=False,
         records_per_second=200,

@@ -12,24 +12,29 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 from aiokafka import TopicPartition as Place
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError
 
-from ops.reliability.clients import (
+from ops.clients.library import (
+    ACKNOWLEDGED,
     WAIT_SECONDS,
     Assigned,
     ClientError,
     Isolation,
     Kind,
     Library,
+    Membership,
     Record,
     Remedy,
     ToSend,
     text_of,
 )
-from ops.reliability.ledger import ACKNOWLEDGED
 
 Value = TypeVar("Value")
-POLL_MS = 200
+POLL_SECONDS = 0.2
+ASSIGNORS = {"range": RangePartitionAssignor, "sticky": StickyPartitionAssignor}
 FATAL = ("ProducerFenced", "InvalidProducerEpoch", "IllegalOperation", "OutOfOrderSequenceNumber")
 
 
@@ -85,6 +90,10 @@ class AiokafkaProducer:
     def begin(self) -> None:
         """Begin a transaction."""
         self._loop.run(self._producer.begin_transaction())
+
+    def send_offsets(self, offsets: Mapping[int, int], member: AiokafkaMember) -> None:
+        """Commit offsets of a group with the transaction."""
+        self._loop.run(self._producer.send_offsets_to_transaction(member.places(offsets), member.group))
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -161,31 +170,42 @@ class AiokafkaMember:
     """A member of a classic group."""
 
     def __init__(
-        self, loop: EventLoop, bootstrap: str, topic: str, group: str, _protocol: str, assigned: Assigned
+        self, loop: EventLoop, bootstrap: str, topic: str, membership: Membership, assigned: Assigned | None
     ) -> None:
-        self._loop, self._topic = loop, topic
-        self._consumer = loop.run(self._started(bootstrap, group, assigned))
+        self._loop, self._topic, self.group = loop, topic, membership.group
+        self._consumer = loop.run(self._started(bootstrap, membership, assigned))
 
-    async def _started(self, bootstrap: str, group: str, assigned: Assigned) -> AIOKafkaConsumer:
+    async def _started(self, bootstrap: str, membership: Membership, assigned: Assigned | None) -> AIOKafkaConsumer:
+        assignors = {"partition_assignment_strategy": (ASSIGNORS[membership.assignor],)} if membership.assignor else {}
         consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
-            client_id=group,
-            group_id=group,
+            client_id=membership.group,
+            group_id=membership.group,
+            group_instance_id=membership.instance or None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
+            heartbeat_interval_ms=1000,
+            **assignors,
         )
-        consumer.subscribe([self._topic], listener=Listener(assigned))
+        consumer.subscribe([self._topic], listener=Listener(assigned) if assigned else None)
         await started(consumer)
         return consumer
 
-    def poll(self) -> list[Record]:
+    def poll(self, seconds: float = POLL_SECONDS) -> list[Record]:
         """Return the next records."""
-        return self._loop.run(polled(self._consumer))
+        return self._loop.run(polled(self._consumer, seconds))
+
+    def assignment(self) -> set[int]:
+        """Return its partitions."""
+        return {place.partition for place in self._consumer.assignment()}
+
+    def places(self, offsets: Mapping[int, int]) -> dict[Place, int]:
+        """Return offsets as the library has them."""
+        return {Place(self._topic, partition): offset for partition, offset in offsets.items()}
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit and wait."""
-        places = {Place(self._topic, partition): offset for partition, offset in offsets.items()}
-        self._loop.run(self._consumer.commit(places))
+        self._loop.run(self._consumer.commit(self.places(offsets)))
 
     def close(self) -> None:
         """Leave."""
@@ -210,9 +230,9 @@ async def outcome_of(future: asyncio.Future[Any]) -> int | str:
     return offset if offset is not None and offset >= 0 else ACKNOWLEDGED
 
 
-async def polled(consumer: AIOKafkaConsumer) -> list[Record]:
+async def polled(consumer: AIOKafkaConsumer, seconds: float = POLL_SECONDS) -> list[Record]:
     """Return the records that a consumer has."""
-    batches = await consumer.getmany(timeout_ms=POLL_MS)
+    batches = await consumer.getmany(timeout_ms=int(seconds * 1000))
     return [Record(each.partition, each.offset, each.key, each.value) for batch in batches.values() for each in batch]
 
 
@@ -222,6 +242,14 @@ def remedy_for(failure: BaseException) -> Remedy:
     if isinstance(failure, AssertionError) or type(failure).__name__ in FATAL:
         return Remedy.REPLACE
     return Remedy.RETRY if getattr(failure, "retriable", False) else Remedy.ABORT
+
+
+async def make_topic(bootstrap: str, name: str, partitions: int) -> None:
+    """Create a topic."""
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await client.start()
+    await client.create_topics([NewTopic(name, partitions, 1)])
+    await client.close()
 
 
 def library(bootstrap: str) -> Library:
@@ -234,6 +262,7 @@ def library(bootstrap: str) -> Library:
         partial(AiokafkaProducer, loop, bootstrap),
         partial(AiokafkaReader, loop, bootstrap),
         partial(AiokafkaMember, loop, bootstrap),
+        lambda name, partitions: loop.run(make_topic(bootstrap, name, partitions)),
         protocols=("classic",),
         plain_repeats=True,
         records_per_second=50,

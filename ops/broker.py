@@ -1,8 +1,9 @@
-"""The broker under attack: an instance of its own, its processes as the system shows them, and its resource usage.
+"""A broker that is started for a measurement, a check or an attack, and its processes as the system shows them.
 
 Uses only an operator's means: the command line, signals, /proc and /dev/shm.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -12,44 +13,63 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Self
 
 from ops.free_ports import free_ports
 
-REPOSITORY = Path(__file__).parent.parent.parent
+REPOSITORY = Path(__file__).parent.parent
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, never written to
 START_SECONDS = 60.0
+COMMAND_SECONDS = 300.0
 LOG_TAIL_CHARACTERS = 2000
 ROLES = ("acceptor", "processor", "handler", "controller", "cleaner", "recorder", "web")
-#: The campaign measures the broker and its bystanders, and not how long they wait for a core while the attackers run:
-#: they get priority, if the system allows it.
+#: Of a broker that comes first, whatever else the machine does.
 NICENESS = -10
 #: Where the kernel groups processes by session, a niceness applies within that session only, and this is the group's.
 SESSION = Path("/proc/self/autogroup")
-#: Differences from the defaults: groups form at once, and compaction and expiry run within minutes.
-SETTINGS = {
+#: Of brokers that clients check: groups form at once, and nothing depends on the machine.
+SETTINGS: Mapping[str, str] = {
     "num.network.threads": "2",
     "num.io.threads": "2",
     "status.port": "0",
     "group.initial.rebalance.delay.ms": "0",
-    "log.cleaner.backoff.ms": "1000",
-    "log.retention.ms": "-1",
-    "request.log.roll.ms": "2000",
+    "request.log.roll.ms": "1000",
 }
 
 
-class BrokerError(Exception):
-    """The broker did not start, did not stop, or ended by itself; the text ends with its log."""
+class ProgramError(Exception):
+    """A program did not start, did not end, or failed; the text names it and has its output."""
 
 
 class Broker:
-    """One instance below `directory`, its data in `data_dir`; always on the same port, so that its clients find it."""
+    """One instance below `directory`, which runs inside its `with`; always on the same port, so that clients find it.
 
-    def __init__(self, directory: Path, data_dir: Path, settings: Mapping[str, str]) -> None:
-        self.directory, self.data_dir = directory, data_dir
-        [self.port] = free_ports(1)
-        self._settings = {**SETTINGS, "listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **settings}
+    Its data is in `data_dir`, which stays. One that `comes_first` has priority, if the system allows it.
+    """
+
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str], data_dir: Path | None = None, *, comes_first: bool = False
+    ) -> None:
+        self.directory, self.run_dir, self.data_dir = directory, directory / "run", data_dir or directory / "data"
+        self._settings = {"listeners": f"PLAINTEXT://127.0.0.1:{free_ports(1)[0]}", **settings}
+        #: Of the first listener.
+        self.port = int(self._settings["listeners"].split(",")[0].rpartition(":")[2])
+        self._comes_first = comes_first
         self._log = directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
+        #: Time of the last start until its ready line.
+        self.ready_seconds = 0.0
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self.terminate()
 
     @property
     def bootstrap(self) -> str:
@@ -67,34 +87,34 @@ class Broker:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it and return when it has printed its ready line; BrokerError when it does not."""
-        run_dir = self.directory / "run"
-        command = [
-            sys.executable,
-            "-m",
-            "rotunda",
-            "start",
-            "--run-dir",
-            str(run_dir),
-            "--data-dir",
-            str(self.data_dir),
-        ]
+        """Start it and return when it has printed its ready line; ProgramError when it does not."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = rotunda("start", "--run-dir", str(self.run_dir), "--data-dir", str(self.data_dir))
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
-        ready = self.directory / "ready.txt"
+        ready, begin = self.directory / "ready.txt", time.monotonic()
         with self._log.open("ab") as log, ready.open("wb") as printed:
             self._process = subprocess.Popen(
                 command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=printed, stderr=log
             )
-        if os.geteuid() == 0:
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, NICENESS)
-            raise_session()
+        if self._comes_first and os.geteuid() == 0:
+            prioritise(self._process.pid)
         self._wait(lambda: b"\n" in ready.read_bytes() or not self.is_alive, "its ready line")
         if not self.is_alive:
-            raise BrokerError(f"the broker did not start: {self.log_tail()}")
+            raise ProgramError(f"the broker did not start: {self.log_tail()}")
+        self.ready_seconds = time.monotonic() - begin
+
+    def rotunda(self, *arguments: str) -> str:
+        """Run one of its commands and return the output; ProgramError when it fails."""
+        return output_of(rotunda(*arguments, "--run-dir", str(self.run_dir)))
+
+    def status(self) -> dict[str, Any]:
+        """Return the output of `rotunda status --json`."""
+        found: dict[str, Any] = json.loads(self.rotunda("status", "--json"))
+        return found
 
     def terminate(self) -> None:
-        """Send SIGTERM and wait for its end. Raises BrokerError on timeout."""
+        """Send SIGTERM and wait for its end. Raises ProgramError on timeout."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -120,6 +140,10 @@ class Broker:
                 found[role].append(pid)
         return found
 
+    def pids(self) -> tuple[int, ...]:
+        """Return the process ids of the supervisor and all its children."""
+        return self.pid, *(pid for pids in self.processes().values() for pid in pids)
+
     def memory(self) -> Counter[str]:
         """Return the proportional set size in bytes of each role, the supervisor's included."""
         sizes: Counter[str] = Counter(supervisor=proportional_bytes(self.pid))
@@ -129,8 +153,7 @@ class Broker:
 
     def descriptors(self) -> int:
         """Return how many descriptors all of its processes have open together."""
-        pids = [self.pid, *(pid for pids in self.processes().values() for pid in pids)]
-        return sum(entries(Path(f"/proc/{pid}/fd")) for pid in pids)
+        return sum(entries(Path(f"/proc/{pid}/fd")) for pid in self.pids())
 
     def shared_files(self) -> list[str]:
         """Return the names of this project's files in /dev/shm, of this instance or of one before."""
@@ -149,15 +172,31 @@ class Broker:
         deadline = time.monotonic() + START_SECONDS
         while not condition():
             if time.monotonic() > deadline:
-                raise BrokerError(f"{START_SECONDS:.0f} s passed without {what}: {self.log_tail()}")
+                raise ProgramError(f"{START_SECONDS:.0f} s passed without {what}: {self.log_tail()}")
             time.sleep(0.01)
 
 
-def raise_session() -> None:
-    """Raise the priority of this session's processes over other sessions, as the broker has it within its session.
+def rotunda(*arguments: str) -> list[str]:
+    """Return the command line of the broker's own program."""
+    return [sys.executable, "-m", "rotunda", *arguments]
 
-    Only root may, and only where the kernel groups processes by session: elsewhere nothing changes.
-    """
+
+def output_of(command: list[str]) -> str:
+    """Run a command to its end and return its output; ProgramError with the errors when it fails or does not end."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=COMMAND_SECONDS
+        )
+    except subprocess.TimeoutExpired as failure:
+        raise ProgramError(f"{' '.join(command)}: has not ended after {COMMAND_SECONDS:.0f} s") from failure
+    if done.returncode:
+        raise ProgramError(f"{' '.join(command)}: {(done.stdout + done.stderr).strip()}")
+    return done.stdout
+
+
+def prioritise(pid: int) -> None:
+    """Raise the priority of a process and its future children, and of this session over others; only root may."""
+    os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
     with suppress(OSError):
         SESSION.write_text(str(NICENESS), encoding="ascii")
 

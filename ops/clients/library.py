@@ -1,7 +1,7 @@
-"""The three client libraries with one interface: a producer that sends a batch, a reader, a member of a group.
+"""The client libraries with one interface: a producer that sends a batch, a reader, a member of a group.
 
-Each is unmodified and has its own defaults, but for settings that the workloads need. An exception of a library becomes
-a ClientError that names the remedy; each is counted by its text. Does not validate records.
+Each is unmodified and has its own defaults, but for settings that its users here need. An exception of a library
+becomes a ClientError that names the remedy; each is counted by its text. Does not validate records.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 WAIT_SECONDS = 60.0
+#: In the place of the offset of an acknowledged record, where the client names none.
+ACKNOWLEDGED = -3
 
 
 class Kind(Enum):
@@ -66,10 +68,13 @@ class Producer(Protocol):
     """A producer of one topic."""
 
     def send(self, records: Sequence[ToSend]) -> list[int | str]:
-        """Send all and wait for each: its offset (`ledger.ACKNOWLEDGED` where none is named), or the error."""
+        """Send all and wait for each: its offset (ACKNOWLEDGED where none is named), or the error."""
 
     def begin(self) -> None:
         """Begin a transaction."""
+
+    def send_offsets(self, offsets: Mapping[int, int], member: Member) -> None:
+        """Commit offsets of a group with the transaction."""
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -100,8 +105,11 @@ class Reader(Protocol):
 class Member(Protocol):
     """A member of a consumer group that reads one topic and commits its offsets itself."""
 
-    def poll(self) -> list[Record]:
-        """Return the next records, none after a fraction of a second."""
+    def poll(self, seconds: float = 0.0) -> list[Record]:
+        """Return the next records, none after this time; 0: the library's own."""
+
+    def assignment(self) -> set[int]:
+        """Return the partitions that are assigned to it."""
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit these offsets and wait for the response."""
@@ -113,19 +121,29 @@ class Member(Protocol):
 Assigned = Callable[[Sequence[int]], None]
 
 
+class Membership(NamedTuple):
+    """A member's group and protocol; the assignor and the instance id, if it names them."""
+
+    group: str
+    protocol: str = "classic"
+    assignor: str = ""
+    instance: str = ""
+
+
 @dataclass(frozen=True)
 class Library:
     """One client library: how its clients are made.
 
-    `producer(kind, topic, transactional_id)`, `reader(topic, isolation, offsets)`, `member(topic, group, protocol,
-    assigned)`; `assigned` is called with the newly assigned partitions. `protocols` are its group protocols. With
-    `has_share_group` a share group of raw requests reads its records.
+    `producer(kind, topic, transactional_id)`, `reader(topic, isolation, offsets)`, `member(topic, membership,
+    assigned)`; `assigned`, if given, is called with the newly assigned partitions. `make_topic(name, partitions)`.
+    `protocols` are its group protocols. With `has_share_group` a share group of raw requests reads its records.
     """
 
     name: str
     producer: Callable[[Kind, str, str], Producer]
     reader: Callable[[str, Isolation, Mapping[int, int]], Reader]
-    member: Callable[[str, str, str, Assigned], Member]
+    member: Callable[[str, Membership, Assigned | None], Member]
+    make_topic: Callable[[str, int], None]
     protocols: tuple[str, ...]
     plain_repeats: bool
     records_per_second: float

@@ -1,6 +1,6 @@
 """The questions of each report as DuckDB SQL, which shares no code with the jobs.
 
-The tests compare every number of a job with it, `ops/bench --spark` the job's time. Most queries read `r`, the rows of
+Every number of a job is compared with it. Most queries read `r`, the rows of
 a dataset in a range with their weight `w`, and `q`, those of its requests (`of_range`); the rest read a whole log.
 """
 

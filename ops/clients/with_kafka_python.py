@@ -9,25 +9,30 @@ from typing import TypeVar
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as Place
+from kafka.admin import KafkaAdminClient
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from ops.reliability.clients import (
+from ops.clients.library import (
+    ACKNOWLEDGED,
     WAIT_SECONDS,
     Assigned,
     ClientError,
     Isolation,
     Kind,
     Library,
+    Membership,
     Record,
     Remedy,
     ToSend,
     text_of,
 )
-from ops.reliability.ledger import ACKNOWLEDGED
 
 Value = TypeVar("Value")
-POLL_MS = 5_000
+POLL_SECONDS = 5.0
+ASSIGNORS = {"range": RangePartitionAssignor, "sticky": StickyPartitionAssignor}
 #: Maximum delay before a client that lost its broker reconnects; the default, 30 s, is for many brokers.
 RECONNECT_MS = 500
 #: After a lost connection its sender may find records to send, and send none, in a loop until they have expired.
@@ -68,6 +73,10 @@ class KafkaPythonProducer:
     def begin(self) -> None:
         """Begin a transaction."""
         translated(self._producer.begin_transaction)
+
+    def send_offsets(self, offsets: Mapping[int, int], member: KafkaPythonMember) -> None:
+        """Commit offsets of a group with the transaction."""
+        translated(self._producer.send_offsets_to_transaction, member.places(offsets), member.group)
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -142,19 +151,23 @@ class Listener(ConsumerRebalanceListener):
 class KafkaPythonMember:
     """A member of a classic group."""
 
-    def __init__(self, bootstrap: str, topic: str, group: str, _protocol: str, assigned: Assigned) -> None:
-        self._topic = topic
+    def __init__(self, bootstrap: str, topic: str, membership: Membership, assigned: Assigned | None) -> None:
+        self._topic, self.group = topic, membership.group
+        assignors = {"partition_assignment_strategy": [ASSIGNORS[membership.assignor]]} if membership.assignor else {}
         self._consumer = translated(
             KafkaConsumer,
             bootstrap_servers=bootstrap,
-            client_id=group,
-            group_id=group,
+            client_id=membership.group,
+            group_id=membership.group,
+            group_instance_id=membership.instance or None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             session_timeout_ms=10_000,
+            heartbeat_interval_ms=1000,
             reconnect_backoff_max_ms=RECONNECT_MS,
+            **assignors,
         )
-        self._consumer.subscribe([topic], listener=Listener(assigned, self._forget))
+        self._consumer.subscribe([topic], listener=Listener(assigned, self._forget) if assigned else None)
 
     def _forget(self, revoked: Sequence[Place]) -> None:
         """Forget positions and committed offsets, as Java's consumer does before it joins again."""
@@ -162,14 +175,21 @@ class KafkaPythonMember:
         self._consumer._subscription.assign_from_subscribed(sorted(kept))
         self._consumer._coordinator._offset_fetch_futures.clear()
 
-    def poll(self) -> list[Record]:
+    def poll(self, seconds: float = POLL_SECONDS) -> list[Record]:
         """Return the next records."""
-        return polled(self._consumer)
+        return polled(self._consumer, seconds)
+
+    def assignment(self) -> set[int]:
+        """Return its partitions."""
+        return {place.partition for place in self._consumer.assignment()}
+
+    def places(self, offsets: Mapping[int, int]) -> dict[Place, OffsetAndMetadata]:
+        """Return offsets as the library has them."""
+        return {Place(self._topic, each): OffsetAndMetadata(offset, "", -1) for each, offset in offsets.items()}
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit and wait."""
-        places = {Place(self._topic, each): OffsetAndMetadata(offset, "", -1) for each, offset in offsets.items()}
-        translated(self._consumer.commit, places)
+        translated(self._consumer.commit, self.places(offsets))
 
     def close(self) -> None:
         """Leave."""
@@ -185,9 +205,9 @@ def outcome_of(future: object) -> int | str:
     return offset if offset is not None and offset >= 0 else ACKNOWLEDGED
 
 
-def polled(consumer: KafkaConsumer) -> list[Record]:
+def polled(consumer: KafkaConsumer, seconds: float = POLL_SECONDS) -> list[Record]:
     """Return the records that a consumer has."""
-    batches = translated(consumer.poll, timeout_ms=POLL_MS)
+    batches = translated(consumer.poll, timeout_ms=int(seconds * 1000))
     return [Record(each.partition, each.offset, each.key, each.value) for batch in batches.values() for each in batch]
 
 
@@ -206,6 +226,14 @@ def remedy_for(failure: KafkaError) -> Remedy:
     return Remedy.RETRY if failure.retriable or type(failure).__name__ == "KafkaTimeoutError" else Remedy.ABORT
 
 
+def make_topic(bootstrap: str, name: str, partitions: int) -> None:
+    """Create a topic."""
+    client = translated(KafkaAdminClient, bootstrap_servers=bootstrap)
+    wanted = {name: {"num_partitions": partitions, "replication_factor": 1}}
+    translated(client.create_topics, wanted, wait_for_metadata=True)
+    client.close()
+
+
 def library(bootstrap: str) -> Library:
     """Return the library with the address of its broker."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
@@ -214,6 +242,7 @@ def library(bootstrap: str) -> Library:
         partial(KafkaPythonProducer, bootstrap),
         partial(KafkaPythonReader, bootstrap),
         partial(KafkaPythonMember, bootstrap),
+        partial(make_topic, bootstrap),
         protocols=("classic",),
         plain_repeats=True,
         records_per_second=50,

@@ -1,7 +1,8 @@
 """Rotunda, Apache Kafka and the ruler under the same loads, in alternating turns, with the processor time of each.
 
 Both brokers are started once and run side by side; the one that has no load waits. Topics and the ruler's files are
-made when their case begins and stay for its turns, so that all three read and append to files of the same age.
+made when their case begins and stay for its turns, so that all three read and append to files of the same age. Without
+Kafka, the same loads show Rotunda beside the ruler.
 """
 
 import argparse
@@ -14,11 +15,12 @@ from functools import partial
 from pathlib import Path
 
 from ops.benchmarks import cases, kafka, librdkafka, processor_time, programs, security, share_group
+from ops.benchmarks.cases import PARTITIONS
 from ops.benchmarks.comparison import KAFKA, ROTUNDA, RULER, Comparison, Side
 from ops.benchmarks.processor_time import Spent
 from ops.benchmarks.report import UNITS
+from ops.broker import Broker, ProgramError
 
-PARTITIONS = 4
 E2E_RECORD_BYTES = 100
 #: Minimum duration of the turn before the counted ones, and of each warm-up load.
 LEAST_SECONDS = 0.2
@@ -37,15 +39,25 @@ class Server:
 
 @dataclass(frozen=True)
 class Place:
-    """The programs, the options, and the two brokers."""
+    """The programs, the options, and the brokers: Rotunda, and perhaps Kafka."""
 
     directory: Path
     options: argparse.Namespace
-    brokers: tuple[Server, ...]
+    brokers: list[Server]
+
+    def sides(self) -> dict[str, Side]:
+        """Return an empty side for each broker."""
+        return {server.name: Side() for server in self.brokers}
 
     def kload(self, server: Server, command: str, arguments: list[str]) -> dict[str, float]:
         """Run kload against one server and return its figures."""
         return programs.kload(self.directory, command, server.port, arguments)
+
+    def warm_up(self, seconds: float, command: str, arguments: Callable[[float], list[str]]) -> None:
+        """Run a load against each broker; against Kafka for as long as its JIT compilers need."""
+        for server in self.brokers:
+            lasting = seconds if server.name == KAFKA else LEAST_SECONDS
+            self.kload(server, command, arguments(lasting))
 
     def turn(self, server: Server, command: str, arguments: list[str]) -> tuple[dict[str, float], dict[str, Spent]]:
         """Run kload against one server and return its figures and the processor time that the server used."""
@@ -66,23 +78,23 @@ class Measurement:
 def measure(directory: Path, options: argparse.Namespace) -> tuple[list[Comparison], list[str]]:
     """Run the chosen cases; return their comparisons and the titles of failed cases.
 
-    Raises MeasurementError if no case is chosen, or all of them failed.
+    Raises ProgramError if no case is chosen, or all of them failed.
     """
-    chosen = [each for each in measurements() if cases.is_chosen(each.title, options.case)]
+    every = measurements(with_kafka=options.against_kafka)
+    chosen = [each for each in every if cases.is_chosen(each.title, options.case)]
     if not chosen:
-        texts, titles = " or ".join(map(repr, options.case)), "\n".join(f"  {each.title}" for each in measurements())
-        raise programs.MeasurementError(f"no title of a case contains {texts}; there are:\n{titles}")
-    kafka.prepare()
+        texts, titles = " or ".join(map(repr, options.case)), "\n".join(f"  {each.title}" for each in every)
+        raise ProgramError(f"no title of a case contains {texts}; there are:\n{titles}")
     found: list[Comparison] = []
     failed: list[str] = []
-    with brokers(directory, options.set) as running:
+    with brokers(directory, options) as running:
         place = Place(directory, options, running)
         for each in chosen:
             each.warm_up(place, max(options.warm_up / len(chosen), LEAST_SECONDS))
         for each in chosen:
             try:
                 comparisons = each.measure(place)
-            except programs.MeasurementError as failure:
+            except ProgramError as failure:
                 print(f"ops/bench: {each.title}: {failure}", file=sys.stderr, flush=True)
                 failed.append(each.title)
                 continue
@@ -90,29 +102,28 @@ def measure(directory: Path, options: argparse.Namespace) -> tuple[list[Comparis
                 print(comparison.summary(), flush=True)
             found += comparisons
     if not found:
-        raise programs.MeasurementError(f"all cases failed: {', '.join(failed)}")
+        raise ProgramError(f"all cases failed: {', '.join(failed)}")
     return found, failed
 
 
-def measurements() -> list[Measurement]:
+def measurements(*, with_kafka: bool) -> list[Measurement]:
     """Return everything that can be measured, in the order in which it is."""
-    loads = [
-        Measurement(case.title, partial(warm_up_load, case), partial(measure_load, case))
-        for case in cases.AGAINST_KAFKA
-    ]
+    loads = [Measurement(case.title, partial(warm_up_load, case), partial(measure_load, case)) for case in cases.CASES]
     latency = Measurement("produce to fetch", warm_up_latency, measure_latency)
     groups = [
         Measurement(groups_title(offsets), partial(warm_up_groups, offsets), partial(measure_groups, offsets))
         for offsets in cases.OFFSETS_PER_COMMIT
     ]
-    secure = Measurement("TLS: librdkafka's share kept of PLAINTEXT", warm_up_later, measure_security)
+    # Shares of two brokers that only their ratio makes comparable.
+    secure = [Measurement("TLS: librdkafka's share kept of PLAINTEXT", warm_up_later, measure_security)]
     clients = [
         Measurement("librdkafka's Produce and Fetch", warm_up_later, measure_librdkafka),
         Measurement(share_group.TITLE, warm_up_later, measure_share_group),
         Measurement(OWN_PRODUCER, warm_up_later, measure_own_producer),
     ]
-    light = [each for each, case in zip(loads, cases.AGAINST_KAFKA, strict=True) if case.ruler != "append"]
-    return [latency, *light, *groups, secure, *clients, *(each for each in loads if each not in light)]
+    light = [each for each, case in zip(loads, cases.CASES, strict=True) if case.ruler != "append"]
+    heavy = [each for each in loads if each not in light]
+    return [latency, *light, *groups, *(secure if with_kafka else []), *clients, *heavy]
 
 
 def warm_up_later(_place: Place, _seconds: float) -> None:
@@ -120,13 +131,22 @@ def warm_up_later(_place: Place, _seconds: float) -> None:
 
 
 @contextmanager
-def brokers(directory: Path, settings: list[str]) -> Iterator[tuple[Server, Server]]:
-    """Start both brokers."""
+def brokers(directory: Path, options: argparse.Namespace) -> Iterator[list[Server]]:
+    """Start the brokers."""
     with ExitStack() as running:
-        ours = running.enter_context(programs.broker(directory / "rotunda", settings))
-        theirs = running.enter_context(kafka.kafka(directory / "kafka"))
-        ours_spent, theirs_spent = partial(ours.spent, ours.roles()), partial(theirs.spent, theirs.threads())
-        yield Server(ROTUNDA, ours.port, ours_spent), Server(KAFKA, theirs.port, theirs_spent)
+        ours = running.enter_context(Broker(directory / "rotunda", options.set))
+        roles = {"supervisor": [ours.pid], **ours.processes()}
+        servers = [Server(ROTUNDA, ours.port, partial(spent_by, roles))]
+        if options.against_kafka:
+            kafka.prepare()
+            theirs = running.enter_context(kafka.kafka(directory / "kafka"))
+            servers.append(Server(KAFKA, theirs.port, partial(theirs.spent, theirs.threads())))
+        yield servers
+
+
+def spent_by(roles: dict[str, list[int]]) -> dict[str, Spent]:
+    """Return the processor time of the processes of each role."""
+    return {role: processor_time.total(map(processor_time.of_process, pids)) for role, pids in roles.items()}
 
 
 # ---- one load ----
@@ -142,16 +162,15 @@ def prepare_load(place: Place, case: cases.Case, topic: str) -> None:
 
 
 def warm_up_load(case: cases.Case, place: Place, seconds: float) -> None:
-    """Run a case's load against both; against Kafka for as long as its JIT compilers need."""
+    """Run a case's load."""
     topic = f"warm-up-{topic_of(case.title)}"
     prepare_load(place, case, topic)
-    for server, lasting in zip(place.brokers, (LEAST_SECONDS, seconds), strict=True):
-        place.kload(server, case.command, case.kload_arguments(topic, PARTITIONS, lasting))
+    place.warm_up(seconds, case.command, lambda lasting: case.kload_arguments(topic, PARTITIONS, lasting))
 
 
 def measure_load(case: cases.Case, place: Place) -> list[Comparison]:
     """Measure one case: brokers and ruler alternately."""
-    topic, sides = topic_of(case.title), {name: Side() for name in (ROTUNDA, KAFKA, RULER)}
+    topic, sides = topic_of(case.title), {**place.sides(), RULER: Side()}
     prepare_load(place, case, topic)
     with programs.bare(place.directory, case.ruler, case.ruler_bytes) as bare:
 
@@ -186,18 +205,23 @@ def rotated(servers: list[Server], turn: int) -> list[Server]:
 
 
 def warm_up_latency(place: Place, seconds: float) -> None:
-    """Send records through both brokers."""
-    for server, lasting in zip(place.brokers, (LEAST_SECONDS, seconds), strict=True):
+    """Send records and receive them."""
+    for server in place.brokers:
         place.kload(server, "create", ["latency", "1"])
-        place.kload(server, "e2e", ["latency", "1", str(lasting), str(E2E_RECORD_BYTES)])
+    place.warm_up(seconds, "e2e", latency_arguments)
+
+
+def latency_arguments(seconds: float) -> list[str]:
+    """Return kload's arguments for this many seconds."""
+    return ["latency", "1", str(seconds), str(E2E_RECORD_BYTES)]
 
 
 def measure_latency(place: Place) -> list[Comparison]:
     """Measure the time from a Produce to the response of a Fetch that waits for it. The ruler does not hold fetches."""
-    sides = {key: {ROTUNDA: Side(), KAFKA: Side()} for key in cases.FASTER_PRODUCE_TO_FETCH}
-    arguments = ["latency", "1", str(place.options.seconds), str(E2E_RECORD_BYTES)]
+    sides = {key: place.sides() for key in cases.FASTER_PRODUCE_TO_FETCH}
+    arguments = latency_arguments(place.options.seconds)
     for turn in range(place.options.turns):
-        for server in rotated(list(place.brokers), turn):
+        for server in rotated(place.brokers, turn):
             found, spent = place.turn(server, "e2e", arguments)
             for key, of_key in sides.items():
                 # The processor time of a record is counted once only.
@@ -219,15 +243,15 @@ def groups_title(offsets: int) -> str:
 
 
 def warm_up_groups(_: int, place: Place, seconds: float) -> None:
-    """Commit offsets of group members in both, so that their coordinators are loaded."""
-    for server, lasting in zip(place.brokers, (LEAST_SECONDS, seconds), strict=True):
+    """Commit offsets of group members, so that coordinators are loaded."""
+    for server in place.brokers:
         place.kload(server, "create", ["warm-up-groups", str(PARTITIONS)])
-        place.kload(server, "commit", ["warm-up-groups", str(PARTITIONS), "16", "1", str(lasting)])
+    place.warm_up(seconds, "commit", lambda lasting: ["warm-up-groups", str(PARTITIONS), "16", "1", str(lasting)])
 
 
 def measure_groups(offsets: int, place: Place) -> list[Comparison]:
     """Measure the share of small Produce that remains during the heartbeats and commits of many groups."""
-    case, topic, sides = cases.BESIDE_GROUPS, f"beside-groups-{offsets}", {ROTUNDA: Side(), KAFKA: Side()}
+    case, topic, sides = cases.small_produce(64, 1), f"beside-groups-{offsets}", place.sides()
     arguments = case.kload_arguments(topic, PARTITIONS, place.options.seconds)
     members = [topic, str(cases.GROUPS), str(cases.GROUP_CONNECTIONS), str(cases.HEARTBEAT_MS)]
     members += [str(cases.COMMITS_PER_SECOND), str(offsets)]
@@ -258,13 +282,13 @@ def measure_security(place: Place) -> list[Comparison]:
 
 def measure_librdkafka(place: Place) -> list[Comparison]:
     """Measure how fast one librdkafka client produces and fetches."""
-    sides = {load.title: {ROTUNDA: Side(), KAFKA: Side()} for load in librdkafka.LOADS}
+    sides = {load.title: place.sides() for load in librdkafka.LOADS}
     with librdkafka.failures():
         for server in place.brokers:
             librdkafka.create(client_of(server), [LIBRDKAFKA_TOPIC])
         for number in range(-1, place.options.turns):
             for load in librdkafka.LOADS:
-                for server in rotated(list(place.brokers), number):
+                for server in rotated(place.brokers, number):
                     before = server.spent()
                     rate = load.measure(client_of(server), LIBRDKAFKA_TOPIC)
                     spent = processor_time.since(before, server.spent())
@@ -275,12 +299,12 @@ def measure_librdkafka(place: Place) -> list[Comparison]:
 
 def measure_share_group(place: Place) -> list[Comparison]:
     """Measure how fast the members of a share group read a topic; each turn has a new group."""
-    topic, records, sides = "share-group", share_group.RECORDS, {ROTUNDA: Side(), KAFKA: Side()}
+    topic, records, sides = "share-group", share_group.RECORDS, place.sides()
     with librdkafka.failures():
         for server in place.brokers:
             share_group.fill(client_of(server), topic, records)
         for number in range(-1, place.options.turns):
-            for server in rotated(list(place.brokers), number):
+            for server in rotated(place.brokers, number):
                 before = server.spent()
                 rate = share_group.rate(client_of(server), topic, f"{topic}-{number + 1}", records)
                 spent = processor_time.since(before, server.spent())
@@ -297,9 +321,8 @@ def client_of(server: Server) -> librdkafka.Settings:
 def measure_own_producer(place: Place) -> list[Comparison]:
     """Measure Rotunda's producer and confluent-kafka, both on Rotunda, in turns."""
     names = {"rotunda": ROTUNDA, "confluent-kafka": KAFKA}
-    port = next(server.port for server in place.brokers if server.name == ROTUNDA)
-    sides = {side: Side() for side in names.values()}
-    found = programs.producer_rates(port, list(names), cases.OWN_PRODUCER_RECORDS, place.options.turns + 1)
+    sides, rounds = {side: Side() for side in names.values()}, place.options.turns + 1
+    found = programs.producer_rates(place.brokers[0].port, list(names), cases.OWN_PRODUCER_RECORDS, rounds)
     for name, side in names.items():
         for rate in found[name][1:]:
             sides[side].add(rate, 0, {})
