@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from rotunda.broker.protocol.compression import compress
-from rotunda.broker.protocol.record_writer import BatchBuilder, encode_record
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_header
+from rotunda.broker.records.compression import compress
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_header
+from rotunda.broker.records.record_writer import BatchBuilder, encode_record
 
 #: Larger than any codec's window, so that repeated values do not compress better.
 _POOL: Final = os.urandom(4 << 20)

@@ -20,8 +20,8 @@ from rotunda.broker.clock import Clock
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.records import batch_headers
 from rotunda.broker.protocol.schema.marks import error_paths, values_at
+from rotunda.broker.records.record_batch import batch_headers
 
 _RESPONSE_S: Final = 30.0
 _NS_OF_US: Final = 1_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rotunda.broker.bench.batches import BatchMaker
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.records import CODECS
+from rotunda.broker.records.record_batch import CODECS
 
 if TYPE_CHECKING:
     from rotunda.broker.bench.profile import Event

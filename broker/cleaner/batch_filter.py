@@ -23,11 +23,11 @@ from rotunda.broker.cleaner.key_map import KeyMap
 from rotunda.broker.cleaner.raw_records import KeptRecords, RawRecord, raw_records
 from rotunda.broker.cleaner.transactions import CleanedTransactions
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.compression import compress
-from rotunda.broker.protocol.crc import crc32c
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_reader import uncompressed_records
-from rotunda.broker.protocol.records import CODEC_MASK, CRC_START, LOG_OVERHEAD_BYTES, BatchHeader, crc_ok
+from rotunda.broker.records.compression import compress
+from rotunda.broker.records.crc import crc32c
+from rotunda.broker.records.record_batch import CODEC_MASK, CRC_START, LOG_OVERHEAD_BYTES, BatchHeader, crc_ok
+from rotunda.broker.records.record_reader import uncompressed_records
 
 DELETE_HORIZON_BIT: Final = 0x40
 

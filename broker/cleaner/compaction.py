@@ -23,8 +23,8 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import ApiError, RotundaError
 from rotunda.broker.log.segments.segment_swap import SegmentSwap
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_reader import uncompressed_records
-from rotunda.broker.protocol.records import BatchHeader, crc_ok
+from rotunda.broker.records.record_batch import BatchHeader, crc_ok
+from rotunda.broker.records.record_reader import uncompressed_records
 
 #: Called with the number of bytes read or written: yields to other processes, and raises to end the round.
 Pause = Callable[[int], None]

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from rotunda.broker.errors import ApiError
 from rotunda.broker.native import compiled
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_reader import RecordKind, read_varlong
-from rotunda.broker.protocol.record_writer import varint_bytes
+from rotunda.broker.records.record_reader import RecordKind, read_varlong
+from rotunda.broker.records.record_writer import varint_bytes
 
 _INT64_MAX: Final = 2**63 - 1
 #: For the compiled module; the Python code that reads one record is its equivalent.

@@ -29,7 +29,7 @@ from rotunda.broker.log.segments.segment_files import (
 )
 from rotunda.broker.log.segments.segment_scan import scan_headers
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.records import BatchHeader, batch_headers
+from rotunda.broker.records.record_batch import BatchHeader, batch_headers
 
 #: Bytes of a segment that are read at a time.
 READ_BYTES = 1024 * 1024

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rotunda.broker.log.indexes.transaction_index import AbortedTransaction
-from rotunda.broker.protocol.record_writer import read_marker
-from rotunda.broker.protocol.records import BatchHeader
+from rotunda.broker.records.record_batch import BatchHeader
+from rotunda.broker.records.record_writer import read_marker
 
 
 class CleanedTransactions:

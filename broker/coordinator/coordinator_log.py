@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_writer import BatchBuilder
+from rotunda.broker.records.record_writer import BatchBuilder
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.offsets.repeated_records import RepeatedRecords

@@ -29,8 +29,8 @@ from rotunda.broker.coordinator.transaction.coordinator import TransactionCoordi
 from rotunda.broker.coordinator.transaction.rpc import TransactionRpc, TransactionTasks
 from rotunda.broker.ipc.connection_id import GENERATION_MASK, generation_of, processor_of
 from rotunda.broker.protocol.routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.timers import Timers
+from rotunda.broker.steps import Steps
 from rotunda.shm.tables.process_slots import PROCESSOR
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ from rotunda.broker.coordinator.share.states import ShareEnvironment, ShareState
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.routing import GROUP_TOPIC, coordinator_partition
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.long_responses import AT_ONCE
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock

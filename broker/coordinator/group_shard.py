@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rotunda.broker.coordinator.offsets.offsets import OffsetStore
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog

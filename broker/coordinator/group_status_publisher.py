@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.lag_age import LagAges
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.partitions.share.share_window import ShareWindow
-    from rotunda.broker.protocol.steps import Steps
     from rotunda.broker.scheduling.slices import Work
+    from rotunda.broker.steps import Steps
     from rotunda.shm.tables.snapshot_buffer import SnapshotWriter, Wants
 
 logger = logging.getLogger(__name__)

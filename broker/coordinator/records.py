@@ -14,7 +14,7 @@ from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.codec import reader, writer
 from rotunda.broker.protocol.primitives import INT16
 from rotunda.broker.protocol.schema.definitions import Structure, definition
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 """Key and value; a record without a value deletes the key when the topic is compacted."""

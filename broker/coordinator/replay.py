@@ -15,10 +15,10 @@ from typing import Protocol
 
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log.log_reader import End, LogReader
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import read_marker
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, BatchHeader, read_header
+from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.records.record_writer import read_marker
+from rotunda.broker.steps import Steps
 
 _CHUNK_BYTES = 1024 * 1024
 

@@ -48,7 +48,6 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.error_responses import whole_error_response
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.sliced_responses import AnswerTooLargeError, SlicedEncoder
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.long_responses import at_length
 from rotunda.broker.scheduling.purgatory import DelayedOperation, Purgatory
@@ -56,6 +55,7 @@ from rotunda.broker.scheduling.slices import SlicedWork, Slices, TooManyWaitErro
 from rotunda.broker.security.acl.checks import ERRORS
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
 from rotunda.broker.server_log.slow_turns import SlowTurns
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.apis.table import Api

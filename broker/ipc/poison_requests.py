@@ -34,7 +34,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.messages.produce import parse_produce
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
 from rotunda.shm.layout import REQUEST_ENVELOPE
 
 if TYPE_CHECKING:

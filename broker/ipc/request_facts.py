@@ -11,13 +11,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.records import CODEC_MASK, BatchHeader
 from rotunda.broker.protocol.schema.marks import Path, asked_partitions, error_paths
+from rotunda.broker.records.record_batch import CODEC_MASK, BatchHeader
 from rotunda.shm.layout import RESPONSE_ENVELOPE
 from rotunda.shm.recorder_layout import MIXED_CODECS, NOT_REPORTED, THROTTLED_BY
 
 if TYPE_CHECKING:
-    from rotunda.broker.protocol.records import RawHeader
+    from rotunda.broker.records.record_batch import RawHeader
 
 #: Parts of an envelope from these fields to the end, which are copied whole.
 _SUBJECT = RESPONSE_ENVELOPE.struct_from("partition_row")

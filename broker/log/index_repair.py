@@ -13,7 +13,7 @@ from rotunda.broker.log.indexes.index_file import IndexFile
 from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.log.segments.segment_scan import has_largest, scan_headers
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
 
 _log = logging.getLogger(__name__)
 

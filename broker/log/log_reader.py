@@ -24,7 +24,7 @@ from rotunda.broker.log.producers.aborted_transactions import AbortedTransaction
 from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, segment_file
 from rotunda.broker.log.segments.segment_walk import SegmentWalk, check_not_replaced
 from rotunda.broker.log.timestamp_search import SegmentSpan, TimestampOffset, first_at_or_after, largest
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 #: (log end offset, base offset of the last segment, position of the end in it), as published.
 End: TypeAlias = tuple[int, int, int]

@@ -26,7 +26,7 @@ from rotunda.broker.log.checkpoints import (
     write_lines,
 )
 from rotunda.broker.log.segments.segment_files import read_file
-from rotunda.broker.protocol.crc import crc32c
+from rotunda.broker.records.crc import crc32c
 
 TopicPartition = tuple[str, int]
 

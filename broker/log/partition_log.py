@@ -30,8 +30,7 @@ from rotunda.broker.log.validation.append_limits import (
 )
 from rotunda.broker.log.validation.record_walk import is_as_claimed
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
-from rotunda.broker.protocol.records import (
+from rotunda.broker.records.record_batch import (
     CODEC_MASK,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
@@ -41,7 +40,8 @@ from rotunda.broker.protocol.records import (
     patch_log_append_time,
     unpack_header,
 )
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.records.record_writer import EndTransactionMarker, end_transaction_marker
+from rotunda.broker.steps import Steps
 
 __all__ = [
     "AppendHold",

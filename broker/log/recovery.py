@@ -39,7 +39,7 @@ from rotunda.broker.log.segments.segment_files import (
 )
 from rotunda.broker.log.segments.segment_scan import has_largest, marker_at, scan_headers, scan_verified
 from rotunda.broker.log.segments.segment_swap import complete_swaps
-from rotunda.broker.protocol.records import BatchHeader
+from rotunda.broker.records.record_batch import BatchHeader
 
 _log = logging.getLogger(__name__)
 

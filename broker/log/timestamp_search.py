@@ -20,9 +20,9 @@ from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
 from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, segment_file
 from rotunda.broker.log.segments.segment_scan import has_largest, scan_headers
 from rotunda.broker.log.segments.segment_walk import WALK_CHUNK_BYTES, SegmentWalk, check_not_replaced
-from rotunda.broker.protocol.record_reader import ReadAllowance, record_times
-from rotunda.broker.protocol.records import BatchHeader
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.records.record_batch import BatchHeader
+from rotunda.broker.records.record_reader import ReadAllowance, record_times
+from rotunda.broker.steps import Steps
 
 #: Limits of one search: records and batch headers, and bytes of uncompressed records.
 MOST_RECORDS: Final = 500_000

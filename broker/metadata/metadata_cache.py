@@ -26,9 +26,9 @@ from rotunda.broker.metadata.storage.entity_store import BROKER, TOPIC, Entities
 from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
 from rotunda.broker.metadata.topics.topic_validation import metric_name
 from rotunda.broker.protocol.routing import INTERNAL_TOPICS, owner_of, topic_hash
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 from rotunda.broker.security.acl.acls import Acl
 from rotunda.broker.security.acl.authorizer import Authorizer, super_users_of
+from rotunda.broker.steps import ELEMENTS_AT_ONCE, Steps, finished
 
 log = logging.getLogger(__name__)
 

@@ -113,7 +113,7 @@ static bool is_intact(const Turn *turn, const Batch *batch)
 }
 
 /* Reads a batch's header; returns whether the log takes it at once, without attributes or producer. Twins: validate
- * (broker/protocol/records.py), the condition of PartitionLog.stage. */
+ * (broker/records/record_batch.py), the condition of PartitionLog.stage. */
 static bool is_plain(const Turn *turn, const Fields *limits, Batch *batch)
 {
     const uint8_t *at = batch->bytes;

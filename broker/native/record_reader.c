@@ -1,6 +1,6 @@
 /* Reads a number of records: whole ones for consumers and replays, and the parts needed by compaction.
  *
- * Twins: iterate_records and record_times in broker/protocol/record_reader.py, raw_records in
+ * Twins: iterate_records and record_times in broker/records/record_reader.py, raw_records in
  * broker/cleaner/raw_records.py. Reading ends before the first record that is incomplete, out of order or has a longer
  * delta; the twin reads that one or raises its error.
  */

@@ -1,4 +1,4 @@
-/* Bounded reading of records and their varints. Twins: read_varlong (broker/protocol/record_reader.py), _varint
+/* Bounded reading of records and their varints. Twins: read_varlong (broker/records/record_reader.py), _varint
  * (record_walk.py). */
 
 #ifndef ROTUNDA_VARINT_H

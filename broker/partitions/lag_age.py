@@ -11,14 +11,14 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.log.log_reader import LogReader
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, read_header
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from rotunda.broker.log.log_reader import End, FileSlice
-    from rotunda.broker.protocol.records import BatchHeader
+    from rotunda.broker.records.record_batch import BatchHeader
     from rotunda.shm.tables.partitions import PartitionTable
 
 #: Most batches looked up for one snapshot; later snapshots look up the rest.

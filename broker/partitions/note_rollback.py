@@ -17,7 +17,7 @@ from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, w
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.messages.produce import Part, parse_produce
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
 from rotunda.shm.rings.ring import RingConsumer
 from rotunda.shm.tables.current_request import REQUEST_AT
 

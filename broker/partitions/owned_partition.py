@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rotunda.broker.ipc.request import Request, RequestRing, RingFrame
     from rotunda.broker.log.partition_log import PartitionLog
     from rotunda.broker.partitions.produce_response import ProduceResponseTemplate
-    from rotunda.broker.protocol.records import RawHeader
+    from rotunda.broker.records.record_batch import RawHeader
     from rotunda.shm.tables.partitions import RowWriter
 
 #: Called when a staged batch is committed or has failed: (error code, base offset, append time in ms).

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
     from rotunda.broker.ipc.process_context import ProcessContext
     from rotunda.broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
-    from rotunda.broker.protocol.steps import Steps
+    from rotunda.broker.steps import Steps
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rotunda.broker.protocol.api_keys import DEPRECATED_UP_TO, ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.records import CODECS
+from rotunda.broker.records.record_batch import CODECS
 from rotunda.broker.request_log.names import ClientNames, Clients, Subjects, distinct, names_of
 from rotunda.broker.request_log.slow_requests import is_slow
 from rotunda.broker.request_log.values import Coded, Nullable, Values

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.steps import Steps
 
 #: Error of an element that would make its response longer than `response.max.bytes`.
 TOO_LONG: Final = int(ErrorCode.POLICY_VIOLATION)

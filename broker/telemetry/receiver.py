@@ -12,8 +12,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.errors import ApiError, InvalidReceive
-from rotunda.broker.protocol.compression import unpacked
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.records.compression import unpacked
 from rotunda.broker.telemetry.instances import RESERVED_IDS, ZERO_ID, Instance, Instances, push_error
 from rotunda.broker.telemetry.otlp import DataPoint, data_points
 from rotunda.broker.telemetry.series import MOST_SERIES, TooManySeriesError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
     from rotunda.broker.ipc.request import Request
     from rotunda.broker.metadata.metadata_cache import MetadataCache
-    from rotunda.broker.protocol.steps import Steps
+    from rotunda.broker.steps import Steps
     from rotunda.shm.tables.client_hosts import ClientHosts
 
 #: Accepted codecs, the preferred first: zstd, lz4, gzip, snappy.

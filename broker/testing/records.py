@@ -17,7 +17,7 @@ from rotunda.broker.clock import SystemClock
 from rotunda.broker.errors import RotundaError
 
 if TYPE_CHECKING:
-    from rotunda.broker.protocol.record_reader import Record
+    from rotunda.broker.records.record_reader import Record
 
 Value = str | bytes | None
 

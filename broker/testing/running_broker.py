@@ -35,7 +35,7 @@ from rotunda.shm.segment import attach, new_instance
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rotunda.broker.protocol.record_reader import Record
+    from rotunda.broker.records.record_reader import Record
     from rotunda.broker.runtime.run_dir import RunRecord
     from rotunda.broker.testing.records import Value
     from rotunda.broker.testing.requests import Request

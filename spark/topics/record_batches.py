@@ -23,9 +23,9 @@ from rotunda.broker.log.log_reader import ATTEMPTS, FileSlice, LogReader
 from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, segment_file
 from rotunda.broker.log.segments.segment_scan import scan_headers
 from rotunda.broker.log.segments.segment_walk import SegmentWalk
-from rotunda.broker.protocol.record_reader import Record, iterate_records
-from rotunda.broker.protocol.record_writer import read_marker
-from rotunda.broker.protocol.records import BatchHeader, batch_headers, crc_ok
+from rotunda.broker.records.record_batch import BatchHeader, batch_headers, crc_ok
+from rotunda.broker.records.record_reader import Record, iterate_records
+from rotunda.broker.records.record_writer import read_marker
 from rotunda.spark.topics.topic_log import Span
 
 #: The columns of a record as Spark names them.

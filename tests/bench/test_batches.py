@@ -5,8 +5,8 @@ import random
 import pytest
 
 from rotunda.broker.bench.batches import BatchMaker
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, CODECS, unpack_header, validate
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, CODECS, unpack_header, validate
+from rotunda.broker.records.record_reader import iterate_records
 from tests.support.feeds import random_seed
 
 #: A record's own lengths may need a byte more; the compressible content is found by trial.

@@ -12,8 +12,8 @@ from rotunda.broker.cleaner.segments import Published, SegmentedLog, look_at
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
 from rotunda.broker.log.segments.segment_swap import SegmentSwap
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import BatchHeader, batch_headers
+from rotunda.broker.records.record_batch import BatchHeader, batch_headers
+from rotunda.broker.records.record_reader import iterate_records
 from tests.log.log_writer import NAME, end_of, published_end, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import record_batch

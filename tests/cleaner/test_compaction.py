@@ -15,9 +15,9 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import Checkpointed
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import batch_headers, unpack_header
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.records.record_batch import batch_headers, unpack_header
+from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.steps import finished
 from tests.cleaner.keyed_log import ROOMY, KeyedLog, Written
 from tests.log.log_writer import check_indexes
 from tests.log.transaction_model import consume

@@ -15,9 +15,9 @@ import pytest
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.ipc.segment_file_cache import SegmentFiles
 from rotunda.broker.log.log_reader import FileSlice, LogReader
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import batch_headers
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.records.record_batch import batch_headers
+from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.steps import finished
 from tests.cleaner.keyed_log import KeyedLog
 from tests.log.transaction_model import ABORT, marker_type
 from tests.support.fakes import FakeClock

@@ -13,7 +13,7 @@ from rotunda.broker.cleaner.segments import Segment, SegmentedLog
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.ipc.segment_file_cache import SegmentFiles
 from rotunda.broker.log.log_reader import LogReader
-from rotunda.broker.protocol.records import BatchHeader
+from rotunda.broker.records.record_batch import BatchHeader
 from tests.cleaner.keyed_log import KeyedLog
 
 CONFIG = LogConfig(internal_segment_bytes=1 << 20, retention_ms=10_000, file_delete_delay_ms=2000)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rotunda.broker.protocol.records import CODECS, batch_headers
+from rotunda.broker.records.record_batch import CODECS, batch_headers
 from tests.cli.record_commands import (
     WHOLE,
     Done,

@@ -13,7 +13,7 @@ from rotunda.broker.client.consumer.fetcher import Fetched
 from rotunda.broker.client.consumer.reader import Start, parse_start
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import UsageError
-from rotunda.broker.protocol.record_reader import Record
+from rotunda.broker.records.record_reader import Record
 
 NOW_MS = 1_700_000_000_000
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ops.compatibility import preparation
 from rotunda.broker.client import Producer
 from rotunda.broker.client.producer.futures import RecordFuture
-from rotunda.broker.protocol.records import CODECS
+from rotunda.broker.records.record_batch import CODECS
 from tests.compat.dying_brokers import STRIKES, DyingBroker
 from tests.support.deadline import deadline_s
 

@@ -8,8 +8,8 @@ import pytest
 
 from rotunda.broker.coordinator.coordinator_log import BATCH_BYTES, CoordinatorLog
 from rotunda.broker.coordinator.offsets.repeated_records import NumberedValue, RepeatedRecords
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import read_header
+from rotunda.broker.records.record_batch import read_header
+from rotunda.broker.records.record_reader import iterate_records
 from tests.support.feeds import random_seed
 
 Response = Callable[[int, int, int], None]

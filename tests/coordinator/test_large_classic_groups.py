@@ -8,8 +8,8 @@ from rotunda.broker.coordinator.classic import rebalance
 from rotunda.broker.coordinator.classic.group import ClassicGroup, ClassicMember
 from rotunda.broker.coordinator.group import JoinResult
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, finished
 from rotunda.broker.scheduling import timers
+from rotunda.broker.steps import ELEMENTS_AT_ONCE, finished
 from tests.support.groups.coordinator import Coordinator
 from tests.support.groups.members import SESSION_MS, heartbeat, join, join_twice, leave, sync
 

@@ -17,7 +17,7 @@ from rotunda.broker.coordinator.offsets.offsets import (
     OffsetStore,
 )
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.steps import finished
 from tests.support.feeds import random_seed
 from tests.support.groups.coordinator import GROUP, Coordinator, commit_part
 from tests.support.groups.members import leave, stable_group

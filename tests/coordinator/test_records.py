@@ -30,7 +30,7 @@ from rotunda.broker.coordinator.transaction.records import TRANSACTION_LOG, enco
 from rotunda.broker.coordinator.transaction.shard import TransactionShard
 from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
 from rotunda.broker.errors import InvalidReceive
-from rotunda.broker.protocol.steps import Steps, finished
+from rotunda.broker.steps import Steps, finished
 
 TOPIC_ID = bytes(range(16))
 OFFSET_KEY = b"\x00\x01\x00\x01g\x00\x05topic\x00\x00\x00\x03"

@@ -6,8 +6,8 @@ from rotunda.broker.coordinator.offsets.offset_records import OFFSET_COMMIT, num
 from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
 from rotunda.broker.coordinator.offsets.repeated_records import NumberedValue, RepeatedRecords
 from rotunda.broker.protocol.primitives import INT64
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import BatchBuilder
+from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.records.record_writer import BatchBuilder
 from tests.support.feeds import random_seed
 from tests.support.record_batches import TIMESTAMP_MS
 

@@ -7,10 +7,10 @@ from itertools import count
 import pytest
 
 from rotunda.broker.coordinator.consumer.topic_patterns import MOST_WAIT_NS, Matches, TopicPatterns
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
 from rotunda.broker.security.acl.authorizer import Authorizer
 from rotunda.broker.security.session import Session
+from rotunda.broker.steps import Steps
 from tests.support.fakes import FakeClock
 from tests.support.groups.coordinator import FakeTopics
 

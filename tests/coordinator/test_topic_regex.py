@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rotunda.broker.metadata.topics.topic_regex import COST_AT_ONCE, MOST_COST, InvalidPatternError, TopicRegex
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.steps import finished
 
 SEED = random.randrange(2**32)
 ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\w", r"\d", "a-", r"\.", "(?:)", r"\b", "^", "$", "[a-c1-3]", r"[\w-]", r"\D"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rotunda.broker.config.settings.authorization import STANDARD_AUTHORIZER
-from rotunda.broker.protocol.steps import finished
 from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
+from rotunda.broker.steps import finished
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 

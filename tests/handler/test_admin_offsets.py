@@ -18,8 +18,8 @@ from rotunda.broker.log.partition_log import PartitionLog, PartitionName
 from rotunda.broker.log.recovery import Checkpointed
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import read_header
+from rotunda.broker.records.record_batch import read_header
+from rotunda.broker.records.record_reader import iterate_records
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_UNOPENED
 from tests.support.admin_cluster import AdminCluster

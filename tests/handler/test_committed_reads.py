@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rotunda.broker.protocol.records import unpack_header
+from rotunda.broker.records.record_batch import unpack_header
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 from tests.support.wire_messages import FETCH, Reader, fetch_body_of, read_batches

@@ -20,7 +20,7 @@ from rotunda.broker.coordinator.share_state.shard import ShareStateShard
 from rotunda.broker.coordinator.transaction.transaction import EMPTY, ONGOING, TransactionMetadata
 from rotunda.broker.partitions.share.delivery import DeliveryCounts, DeliveryState, StateBatch
 from rotunda.broker.partitions.share.share_window import AcquireTerms, DeliveryTerms, LogBatch, ShareWindow
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.steps import finished
 from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
 
 

@@ -14,9 +14,9 @@ from rotunda.broker.metadata.storage.metadata_file import metadata_path
 from rotunda.broker.metadata.storage.reader import MetadataReader
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
-from rotunda.broker.protocol.steps import finished
 from rotunda.broker.scheduling import slices
 from rotunda.broker.security.acl.acls import Acl
+from rotunda.broker.steps import finished
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, run_once
 from tests.support.stepped_broker import Sent, SteppedBroker
 

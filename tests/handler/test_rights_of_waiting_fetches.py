@@ -11,10 +11,10 @@ from rotunda.broker.partitions.fetch import fetches
 from rotunda.broker.partitions.fetch.fetch import Fetch
 from rotunda.broker.partitions.fetch.fetches import Fetches
 from rotunda.broker.protocol import codec
-from rotunda.broker.protocol.steps import finished
 from rotunda.broker.scheduling import slices
 from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
 from rotunda.broker.security.session import pack_session
+from rotunda.broker.steps import finished
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 from tests.support.wire_messages import FETCH

@@ -13,8 +13,8 @@ from rotunda.broker.coordinator.share_state.acquisition import ShareReader
 from rotunda.broker.coordinator.share_state.share_consumers import MOST_PARTITIONS
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_reader import Record, iterate_records
-from rotunda.broker.protocol.records import batch_headers
+from rotunda.broker.records.record_batch import batch_headers
+from rotunda.broker.records.record_reader import Record, iterate_records
 from rotunda.shm.tables.process_slots import PROCESSOR
 from tests.support.groups.requests import LIST_GROUPS, call
 from tests.support.record_batches import record_batch

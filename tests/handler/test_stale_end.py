@@ -10,7 +10,7 @@ from rotunda.broker.cleaner.cleanable import cleanable
 from rotunda.broker.cleaner.compaction import Compaction, Limits
 from rotunda.broker.cleaner.segments import Published, look_at
 from rotunda.broker.partitions.owned_partition import OwnedPartition
-from rotunda.broker.protocol.records import unpack_header
+from rotunda.broker.records.record_batch import unpack_header
 from rotunda.shm.tables.partitions import PartitionTable
 from tests.handler.test_committed_reads import Part, answered, fetch
 from tests.support.record_batches import record_batch

@@ -8,8 +8,8 @@ import pytest
 
 from rotunda.broker.metadata.features import TRANSACTION_VERSION, FeatureUpdate, UpgradeType
 from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
-from rotunda.broker.protocol.records import BatchHeader, read_header
 from rotunda.broker.protocol.routing import TRANSACTION_TOPIC
+from rotunda.broker.records.record_batch import BatchHeader, read_header
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.transactional import (

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import batch_headers
+from rotunda.broker.records.record_batch import batch_headers
+from rotunda.broker.records.record_reader import iterate_records
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.feeds import mutations, random_seed

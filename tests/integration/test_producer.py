@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from rotunda.broker.client import AsyncProducer, Producer
 from rotunda.broker.client.producer.futures import RecordFuture
-from rotunda.broker.protocol.records import CODECS
+from rotunda.broker.records.record_batch import CODECS
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 

@@ -11,7 +11,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from rotunda.broker.protocol.records import batch_headers
+from rotunda.broker.records.record_batch import batch_headers
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
 from tests.support.wire_client import WireClient

@@ -19,8 +19,8 @@ from rotunda.broker.clock import SystemClock
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
-from rotunda.broker.protocol.record_writer import BatchBuilder
-from rotunda.broker.protocol.records import batch_headers, unpack_header
+from rotunda.broker.records.record_batch import batch_headers, unpack_header
+from rotunda.broker.records.record_writer import BatchBuilder
 from rotunda.shm.tables.partitions import STATE_OPEN, PartitionTable
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 from tests.log.log_writer import NAME

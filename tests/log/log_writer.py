@@ -10,9 +10,15 @@ from rotunda.broker.log.partition_log import Checkpointed, PartitionLog, Partiti
 from rotunda.broker.log.producers.producer_entry import ProducerEntry
 from rotunda.broker.log.producers.producer_state import ProducerState
 from rotunda.broker.log.validation.append_limits import TO_BE_VALIDATED, written_ahead
-from rotunda.broker.protocol.record_writer import read_marker
-from rotunda.broker.protocol.records import BatchHeader, batch_headers, patch_base_offset, read_header, unpack_header
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.records.record_batch import (
+    BatchHeader,
+    batch_headers,
+    patch_base_offset,
+    read_header,
+    unpack_header,
+)
+from rotunda.broker.records.record_writer import read_marker
+from rotunda.broker.steps import finished
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 

@@ -10,7 +10,7 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.log_manager import LogManager
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import PartitionLog, PartitionName
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.steps import finished
 from tests.log.log_writer import batch, end_of, log_bytes, read_everything, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

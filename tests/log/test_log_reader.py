@@ -12,9 +12,9 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log import timestamp_search
 from rotunda.broker.log.log_reader import End, FileSlice, LogReader
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import batch_headers
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.records.record_batch import batch_headers
+from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.steps import finished
 from tests.log.log_writer import ModelLog, batch, end_of, log_bytes, published_end, read_everything, stage, stored
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, encoded_record, lying_batch, record_batch, records_of

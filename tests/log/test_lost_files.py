@@ -12,7 +12,7 @@ from rotunda.broker.log.checkpoints import CLEANER_FILE, LOG_START_OFFSET_FILE, 
 from rotunda.broker.log.log_manager import LogManager
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import PartitionLog, PartitionName
-from rotunda.broker.protocol.records import batch_headers
+from rotunda.broker.records.record_batch import batch_headers
 from tests.log.log_writer import batch, end_of, log_bytes, read_everything, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rotunda.broker.log.producers import producer_state
 from rotunda.broker.log.producers.producer_snapshot import SnapshotCorruptError, decode, encode
 from rotunda.broker.log.producers.producer_state import ProducerState
-from rotunda.broker.protocol.record_writer import EndTransactionMarker
-from rotunda.broker.protocol.records import BatchHeader
+from rotunda.broker.records.record_batch import BatchHeader
+from rotunda.broker.records.record_writer import EndTransactionMarker
 from tests.log.log_writer import by_id
 
 TRANSACTIONAL = 0x10

@@ -13,7 +13,7 @@ from rotunda.broker.log import checkpoints
 from rotunda.broker.log.leader_epochs import FILE_NAME, read_epochs
 from rotunda.broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
 from rotunda.broker.log.segments.log_segment import LogSegment
-from rotunda.broker.protocol.records import crc_ok, read_header
+from rotunda.broker.records.record_batch import crc_ok, read_header
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, published_end, stage, stored
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

@@ -17,8 +17,8 @@ from rotunda.broker.log.producers.producer_snapshot import (
     encode,
 )
 from rotunda.broker.log.producers.producer_state import ProducerState
-from rotunda.broker.protocol.record_writer import EndTransactionMarker
-from rotunda.broker.protocol.records import BatchHeader
+from rotunda.broker.records.record_batch import BatchHeader
+from rotunda.broker.records.record_writer import EndTransactionMarker
 from tests.log.log_writer import by_id
 
 MAX = 2**31 - 1

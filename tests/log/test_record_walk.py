@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from rotunda.broker.log.validation.record_walk import PENDING, RIGHT, WRONG
-from rotunda.broker.protocol.records import read_header
+from rotunda.broker.records.record_batch import read_header
 from tests.support.feeds import mutations, random_seed
 from tests.support.native import IMPLEMENTATIONS, implementation
 from tests.support.record_batches import encoded_record, field, record_batch, records_of, sealed_record, varint

@@ -11,7 +11,7 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.partition_log import Checkpointed, LogDamaged, PartitionLog, PublishedEnd
 from rotunda.broker.log.producers import snapshot_schedule
 from rotunda.broker.log.producers.producer_state import ProducerState
-from rotunda.broker.protocol.records import batch_headers
+from rotunda.broker.records.record_batch import batch_headers
 from tests.log.log_writer import NAME, ModelLog, batch, check_indexes, log_bytes, published_end
 from tests.support.record_batches import TIMESTAMP_MS
 from tests.support.sampling import Sampling

@@ -20,7 +20,7 @@ from rotunda.broker.log.producers.snapshot_schedule import (
     WALK_BYTES_PER_BATCH,
 )
 from rotunda.broker.log.segments.segment_scan import HEADER_CHUNK_BYTES, scan_headers, scan_markers
-from rotunda.broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
+from rotunda.broker.records.record_writer import EndTransactionMarker, end_transaction_marker
 from tests.log.log_writer import NAME, ModelLog, batch, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

@@ -7,8 +7,8 @@ import pytest
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.partition_log import Checkpointed, PartitionLog
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import crc_ok, read_header
+from rotunda.broker.records.record_batch import crc_ok, read_header
+from rotunda.broker.records.record_reader import iterate_records
 from tests.log.log_writer import NAME, log_bytes, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, lying_batch, record_batch, records_of

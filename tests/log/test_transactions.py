@@ -15,8 +15,8 @@ from rotunda.broker.log.producers import snapshot_schedule
 from rotunda.broker.log.producers.producer_snapshot import decode, encode
 from rotunda.broker.log.producers.producer_state import ProducerState
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_writer import BatchBuilder, EndTransactionMarker, end_transaction_marker
-from rotunda.broker.protocol.records import read_header
+from rotunda.broker.records.record_batch import read_header
+from rotunda.broker.records.record_writer import BatchBuilder, EndTransactionMarker, end_transaction_marker
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import NAME, ModelLog, batch, end_of, published_end, stage, stored
 from tests.log.transaction_model import Aborted, check_transactions, consume, expectation, index_entries

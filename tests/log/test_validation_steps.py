@@ -17,9 +17,9 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.partition_log import Checkpointed, PartitionLog
 from rotunda.broker.log.validation.append_limits import TO_BE_VALIDATED, Admitted
 from rotunda.broker.log.validation.record_walk import RECORDS_AT_ONCE
-from rotunda.broker.protocol import compression
-from rotunda.broker.protocol.compression import PIECE_BYTES, decompress
-from rotunda.broker.protocol.records import BatchHeader, unpack_header
+from rotunda.broker.records import compression
+from rotunda.broker.records.compression import PIECE_BYTES, decompress
+from rotunda.broker.records.record_batch import BatchHeader, unpack_header
 from tests.log.log_writer import NAME
 from tests.support.fakes import FakeClock
 from tests.support.feeds import random_seed

@@ -18,8 +18,8 @@ from rotunda.broker.log.partition_log import AppendHold, Checkpointed, LogWriteF
 from rotunda.broker.log.segments import log_segment
 from rotunda.broker.log.validation import append_limits
 from rotunda.broker.log.validation.append_limits import STORAGE_ERROR, TO_BE_VALIDATED, Admitted
-from rotunda.broker.protocol.records import unpack_header
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.records.record_batch import unpack_header
+from rotunda.broker.steps import Steps
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, stage, stored
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

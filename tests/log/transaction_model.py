@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rotunda.broker.log.log_reader import End, LogReader
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import BatchHeader, batch_headers
+from rotunda.broker.records.record_batch import BatchHeader, batch_headers
+from rotunda.broker.records.record_reader import iterate_records
 from tests.log.log_writer import ModelLog, end_of
 
 ABORT, COMMIT = b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"

@@ -19,9 +19,9 @@ native.compiled = None
 from rotunda.broker.cleaner import raw_records as raw_twin  # noqa: E402 - the twins themselves, whatever is built
 from rotunda.broker.errors import ApiError  # noqa: E402
 from rotunda.broker.log.validation import record_walk as twin  # noqa: E402
-from rotunda.broker.protocol import record_reader as reader_twin  # noqa: E402
-from rotunda.broker.protocol.record_reader import RecordKind  # noqa: E402
-from rotunda.broker.protocol.records import read_header  # noqa: E402
+from rotunda.broker.records import record_reader as reader_twin  # noqa: E402
+from rotunda.broker.records.record_batch import read_header  # noqa: E402
+from rotunda.broker.records.record_reader import RecordKind  # noqa: E402
 from tests.native.channel_fuzz import compare_channels, compare_rings  # noqa: E402
 
 PENDING = twin.PENDING

@@ -30,10 +30,10 @@ from rotunda.broker.metadata.configs.alter_configs import Operation as Change
 from rotunda.broker.metadata.configs.client_quotas import USER, QuotaOp
 from rotunda.broker.partitions.produce.ring_produces import RingProduces
 from rotunda.broker.protocol import codec
-from rotunda.broker.protocol.crc import crc32c
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.records.crc import crc32c
 from rotunda.broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from rotunda.broker.security.session import pack_session
+from rotunda.broker.steps import finished
 from rotunda.shm.layout import RESPONSE_ENVELOPE
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, record_batch

@@ -6,10 +6,10 @@ from pathlib import Path
 
 _PROGRAM = """
 import sys
-import rotunda.broker.protocol.headers, rotunda.broker.protocol.routing, rotunda.broker.protocol.records
-import rotunda.broker.protocol.record_reader, rotunda.broker.protocol.codec, rotunda.broker.protocol.error_codes
+import rotunda.broker.protocol.headers, rotunda.broker.protocol.routing, rotunda.broker.records.record_batch
+import rotunda.broker.records.record_reader, rotunda.broker.protocol.codec, rotunda.broker.protocol.error_codes
 import rotunda.broker.protocol.messages.produce, rotunda.broker.protocol.messages.fetch
-import rotunda.broker.protocol.record_writer, rotunda.broker.protocol.compression
+import rotunda.broker.records.record_writer, rotunda.broker.records.compression
 rotunda.broker.protocol.codec.encode_response(19, 7, 1, {"topics": [{"name": "orders"}]})
 names = {name.split(".")[0] for name in sys.modules}
 print(sorted(names & {"kio", "hypothesis", "asyncio", "ssl", "numpy", "cramjam"}))

@@ -9,7 +9,6 @@ import pytest
 
 from rotunda.broker.apis.table import API_TABLE
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.steps import finished
 from rotunda.broker.security.acl.acls import (
     Acl,
     AclFilter,
@@ -24,6 +23,7 @@ from rotunda.broker.security.acl.acls import (
 from rotunda.broker.security.acl.authorizer import Authorizer, super_users_of
 from rotunda.broker.security.acl.checks import CHECKS, FREE, rejection
 from rotunda.broker.security.session import Session
+from rotunda.broker.steps import finished
 
 ALICE, BOB = Session("alice", "10.0.0.1"), Session("bob", "10.0.0.2")
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP

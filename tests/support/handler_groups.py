@@ -7,7 +7,7 @@ from typing import Any, cast
 from rotunda.broker.coordinator.classic.group import ClassicGroup
 from rotunda.broker.coordinator.group_status_publisher import INTERVAL_NS, GroupStatusPublisher
 from rotunda.broker.coordinator.offsets.offsets import CommittedOffset, OffsetStore
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.steps import finished
 from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from rotunda.shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 

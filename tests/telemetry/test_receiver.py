@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.protocol.compression import compress
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.records.compression import compress
 from rotunda.broker.security.session import Session
+from rotunda.broker.steps import finished
 from rotunda.broker.telemetry import receiver as module
 from rotunda.broker.telemetry.instances import MOST_INSTANCES
 from rotunda.broker.telemetry.receiver import TelemetryReceiver

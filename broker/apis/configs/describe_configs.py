@@ -33,9 +33,9 @@ from rotunda.broker.metadata.storage.metadata_file import EVERY_BROKER
 from rotunda.broker.metadata.topics.topic_validation import check_topic_name
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.long_responses import TOO_LONG, TOO_LONG_MESSAGE, each_of
 from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.steps import Steps
 
 
 class _Asked(NamedTuple):

@@ -21,11 +21,11 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import parse_header
 from rotunda.broker.protocol.routing import GROUP_TOPIC
 from rotunda.broker.protocol.sliced_responses import Encoded, Lazily, encoded_elements
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.long_responses import AT_ONCE, TOO_LONG, each_of
 from rotunda.broker.security.acl.acls import ResourceType
 from rotunda.broker.security.session import ANONYMOUS, Sessions, pack_session
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.scheduling.slices import Work

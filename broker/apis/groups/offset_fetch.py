@@ -14,11 +14,11 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard

@@ -18,8 +18,8 @@ from rotunda.broker.log.log_reader import ATTEMPTS, End, LogReader
 from rotunda.broker.log.timestamp_search import TimestampOffset
 from rotunda.broker.metadata.metadata_cache import PartitionInfo
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import Steps, finished
 from rotunda.broker.security.acl.acls import ResourceType
+from rotunda.broker.steps import Steps, finished
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,

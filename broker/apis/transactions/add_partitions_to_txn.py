@@ -10,11 +10,11 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions.transaction_messages import Membership, Producer, TopicPartition
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.long_responses import at_length, each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
+from rotunda.broker.steps import Steps
 
 _FIRST_BATCHED_VERSION = 4
 

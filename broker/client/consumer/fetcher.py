@@ -17,8 +17,8 @@ from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_reader import Record, iterate_records
-from rotunda.broker.protocol.records import LOG_OVERHEAD_BYTES, BatchHeader, crc_ok, read_header
+from rotunda.broker.records.record_batch import LOG_OVERHEAD_BYTES, BatchHeader, crc_ok, read_header
+from rotunda.broker.records.record_reader import Record, iterate_records
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock

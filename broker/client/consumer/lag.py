@@ -14,7 +14,7 @@ from rotunda.broker.client.consumer.fetcher import AbortedTransactions, FetchLim
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import name_of
-from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.records.record_reader import iterate_records
 
 if TYPE_CHECKING:
     from rotunda.broker.client.admin.groups import Committed

@@ -21,7 +21,7 @@ from rotunda.broker.client.errors import KafkaError
 from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture, RecordMetadata
 from rotunda.broker.client.producer.producer import Producer
 from rotunda.broker.client.topic_partition import TopicPartition
-from rotunda.broker.protocol.record_writer import Headers
+from rotunda.broker.records.record_writer import Headers
 
 if TYPE_CHECKING:
     from rotunda.broker.client.network.snapshot import PartitionMetadata

@@ -18,7 +18,7 @@ from rotunda.broker.client.network.network_config import NetworkConfig
 from rotunda.broker.config.keys import MAX_INT, Key, Kind, did_you_mean, keys_of, setting
 from rotunda.broker.config.settings.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
 from rotunda.broker.errors import ConfigError, UsageError
-from rotunda.broker.protocol.records import CODECS
+from rotunda.broker.records.record_batch import CODECS
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from rotunda.broker.client.errors import KafkaError
 from rotunda.broker.client.producer.futures import DeliveryCallback, RecordMetadata
 from rotunda.broker.client.producer.serializers import load
 from rotunda.broker.errors import ConfigError
-from rotunda.broker.protocol.record_writer import Headers
+from rotunda.broker.records.record_writer import Headers
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -53,8 +53,8 @@ from rotunda.broker.client.producer.transactions.transaction_state import check_
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock, SystemClock
 from rotunda.broker.errors import ConfigError
-from rotunda.broker.protocol.record_writer import Headers
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_writer import Headers
 
 if TYPE_CHECKING:
     from rotunda.broker.client.network.snapshot import ClusterSnapshot, PartitionMetadata

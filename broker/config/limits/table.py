@@ -79,7 +79,7 @@ _REQUESTS = Area(
         ),
         Limit(
             name="Uncompressed bytes of a compressed batch; its pieces",
-            bounds=("message.max.uncompressed.bytes", "rotunda.broker.protocol.compression:MOST_PIECES"),
+            bounds=("message.max.uncompressed.bytes", "rotunda.broker.records.compression:MOST_PIECES"),
             metrics=("rotunda_request_errors_total",),
             beyond="MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; compaction leaves the batch as it is",
             end="with the response",

@@ -27,7 +27,7 @@ from rotunda.broker.coordinator.records import Record, RecordType
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.messages.consumer_protocol import subscribed_topics
 from rotunda.broker.protocol.schema.definitions import Structure
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
+from rotunda.broker.steps import ELEMENTS_AT_ONCE, Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.scheduling.timers import Timer

@@ -43,7 +43,7 @@ from rotunda.broker.coordinator.group_memory import join_bytes
 from rotunda.broker.coordinator.group_shard import GroupShard
 from rotunda.broker.coordinator.records import Apply, RecordType
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig

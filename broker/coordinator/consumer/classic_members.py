@@ -47,7 +47,7 @@ from rotunda.broker.protocol.messages.consumer_protocol import (
     decode_subscription,
     encode_assignment,
 )
-from rotunda.broker.protocol.steps import finished
+from rotunda.broker.steps import finished
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.consumer.events import ConsumerGroupEvents

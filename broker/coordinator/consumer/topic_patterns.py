@@ -19,9 +19,9 @@ from rotunda.broker.security.acl.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.consumer.target_assignment import Topics
-    from rotunda.broker.protocol.steps import Steps
     from rotunda.broker.security.acl.authorizer import Authorizer
     from rotunda.broker.security.session import Session
+    from rotunda.broker.steps import Steps
 
 logger = logging.getLogger(__name__)
 

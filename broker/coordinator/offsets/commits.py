@@ -20,7 +20,7 @@ from rotunda.broker.coordinator.offsets.repeated_records import RepeatedRecords
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import INT32
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group import Committer

@@ -20,7 +20,7 @@ from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, OFFSETS_AT_ONC
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 NO_EXPIRY: Final = -1
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from rotunda.broker.partitions import intern_pool
 from rotunda.broker.protocol.primitives import INT64
-from rotunda.broker.protocol.record_writer import NO_HEADERS, RECORD_START, encode_record, varint_bytes
+from rotunda.broker.records.record_writer import NO_HEADERS, RECORD_START, encode_record, varint_bytes
 
 #: Offset deltas below the first have one byte, and below the second two. No batch of ours has more records.
 _ONE_BYTE: Final = 64

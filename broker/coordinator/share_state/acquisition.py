@@ -15,7 +15,7 @@ from rotunda.broker.log.log_reader import FileSlice
 from rotunda.broker.log.segments.segment_scan import scan_headers
 from rotunda.broker.partitions.share.share_window import Acquired, AcquireTerms, DeliveryTerms, LogBatch, ShareWindow
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.records import BatchHeader
+from rotunda.broker.records.record_batch import BatchHeader
 from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:

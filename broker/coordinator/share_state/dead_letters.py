@@ -19,11 +19,11 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.partitions.share.share_window import DeadLetter
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import INT32, read_string, string_bytes
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import BatchBuilder, Headers
-from rotunda.broker.protocol.records import batch_headers
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.records.record_batch import batch_headers
+from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.records.record_writer import BatchBuilder, Headers
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_coordinator import OpenNow

@@ -26,7 +26,7 @@ from rotunda.broker.coordinator.share_state.records import (
 )
 from rotunda.broker.partitions.share.share_window import DeadLetter, DeliveryTerms, ShareWindow
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog, Done

@@ -17,9 +17,9 @@ from rotunda.broker.partitions.share.delivery import RENEW
 from rotunda.broker.partitions.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 from rotunda.broker.partitions.share.share_window import AcknowledgementBatch
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.security.acl.acls import ResourceType
 from rotunda.broker.security.acl.checks import rejection
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.share_state.shard import ShareGroup

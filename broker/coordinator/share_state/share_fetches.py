@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rotunda.broker.ipc.response_writer import ResponseWriter
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.partitions.share.share_session import ShareSession
-    from rotunda.broker.protocol.steps import Steps
+    from rotunda.broker.steps import Steps
     from rotunda.shm.tables.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)

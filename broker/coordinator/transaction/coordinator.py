@@ -38,9 +38,9 @@ from rotunda.broker.metadata.features import TRANSACTION_VERSION
 from rotunda.broker.partitions.transaction_messages import Producer, TopicPartition
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.routing import TRANSACTION_TOPIC, coordinator_partition
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.long_responses import each_of
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock

@@ -22,8 +22,8 @@ from rotunda.broker.coordinator.transaction.transaction import (
 )
 from rotunda.broker.partitions.transaction_messages import Marker
 from rotunda.broker.protocol.routing import TRANSACTION_TOPIC
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE
 from rotunda.broker.scheduling.slices import SlicedWork, TooManyWaitError, Work
+from rotunda.broker.steps import ELEMENTS_AT_ONCE
 from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:

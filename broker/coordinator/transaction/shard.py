@@ -14,8 +14,8 @@ from rotunda.broker.coordinator.records import RecordTable
 from rotunda.broker.coordinator.transaction.records import TRANSACTION_LOG, encode_key, encode_value, metadata_of
 from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.long_responses import AT_ONCE
+from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog

@@ -33,7 +33,7 @@ from rotunda.broker.log.segments.segment_files import (
     remove_if_there,
     segment_file,
 )
-from rotunda.broker.protocol.crc import crc32c
+from rotunda.broker.records.crc import crc32c
 
 VERSION = 1
 PREFIX = struct.Struct(

@@ -25,8 +25,8 @@ from rotunda.broker.log.producers.producer_entry import (
     ProducerEntry,
 )
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_writer import EndTransactionMarker
-from rotunda.broker.protocol.records import CONTROL_BIT, RawHeader
+from rotunda.broker.records.record_batch import CONTROL_BIT, RawHeader
+from rotunda.broker.records.record_writer import EndTransactionMarker
 
 #: Limit of cached producers of one partition; the longest idle are expired, as after `producer.id.expiration.ms`.
 #: Clients choose their ids, and that time is Kafka's only limit.

@@ -20,8 +20,8 @@ from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
 from rotunda.broker.log.indexes.transaction_index import TransactionIndex
 from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, remove_segment_files, segment_file
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
+from rotunda.broker.steps import Steps
 
 #: Bytes in memory that are written to the file unchanged.
 Chunk: TypeAlias = bytes | bytearray | memoryview

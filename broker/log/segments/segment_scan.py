@@ -6,8 +6,7 @@ Used by the owner (recovery, replay of producer state) and by readers (from an i
 import os
 from collections.abc import Iterator
 
-from rotunda.broker.protocol.record_writer import EndTransactionMarker, read_marker
-from rotunda.broker.protocol.records import (
+from rotunda.broker.records.record_batch import (
     BATCH_HEADER_BYTES,
     CONTROL_BIT,
     LOG_OVERHEAD_BYTES,
@@ -19,6 +18,7 @@ from rotunda.broker.protocol.records import (
     read_header,
     unpack_header,
 )
+from rotunda.broker.records.record_writer import EndTransactionMarker, read_marker
 
 #: Bytes that are read at a time for headers only, and for every byte.
 HEADER_CHUNK_BYTES = 64 * 1024

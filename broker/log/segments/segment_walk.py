@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rotunda.broker.log.indexes.offset_index import OffsetIndex
 from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, segment_file
 from rotunda.broker.log.segments.segment_scan import scan_headers
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
 
 #: Damaged indexes that have been logged.
 _reported: set[Path] = set()

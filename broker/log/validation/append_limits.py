@@ -13,11 +13,10 @@ from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log.validation.record_walk import PENDING, RECORDS_AT_ONCE, RIGHT, RecordWalk
 from rotunda.broker.native import compiled
-from rotunda.broker.protocol.compression import PIECE_BYTES, pack, unpacked
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import Buffer
-from rotunda.broker.protocol.record_reader import ReadAllowance, read_varlong, record_times
-from rotunda.broker.protocol.records import (
+from rotunda.broker.records.compression import PIECE_BYTES, pack, unpacked
+from rotunda.broker.records.record_batch import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     CODECS,
@@ -28,7 +27,8 @@ from rotunda.broker.protocol.records import (
     BatchHeader,
     patch_header,
 )
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.records.record_reader import ReadAllowance, read_varlong, record_times
+from rotunda.broker.steps import Steps
 
 #: (error code, base offset or -1, log append time in ms or -1)
 StageResult: TypeAlias = tuple[int, int, int]

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rotunda.broker.errors import ApiError
 from rotunda.broker.native import compiled
 from rotunda.broker.protocol.primitives import Buffer
-from rotunda.broker.protocol.record_reader import read_varlong
-from rotunda.broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, NO_TIMESTAMP
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, NO_TIMESTAMP
+from rotunda.broker.records.record_reader import read_varlong
+from rotunda.broker.records.record_writer import NO_HEADERS, RECORD_START, varint_bytes
 
 PENDING: Final = -1
 RIGHT: Final = 0

@@ -17,10 +17,10 @@ from rotunda.broker.metadata.metadata_cache import MetadataCache
 from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
 from rotunda.broker.metadata.storage.store import Transaction
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 from rotunda.broker.security.acl.acls import Acl, AclFilter, acls_of, stored_name
 from rotunda.broker.security.acl.authorizer import Authorizer
 from rotunda.broker.security.acl.filter_index import FilterIndex
+from rotunda.broker.steps import ELEMENTS_AT_ONCE, Steps
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
+from rotunda.broker.steps import ELEMENTS_AT_ONCE, Steps
 
 #: A value as stored: text for configs, numbers for quotas and feature levels.
 StoredValue = str | int | float

@@ -19,7 +19,7 @@ from rotunda.broker.metadata.storage.entity_store import (
     read_entities,
 )
 from rotunda.broker.metadata.storage.metadata_file import BUSY_TIMEOUT_S, decode_configs, has_schema, state_of
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
+from rotunda.broker.steps import ELEMENTS_AT_ONCE, Steps, finished
 
 _ROWS_AT_ONCE = ELEMENTS_AT_ONCE
 

@@ -40,7 +40,7 @@ from rotunda.broker.metadata.storage.metadata_file import (
 )
 from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 EXIT_DATA_FROM_NEWER_VERSION = 5
 

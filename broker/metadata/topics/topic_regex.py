@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 #: The longest pattern: parsing one needs up to 30 ms.
 _LONGEST: Final = 1024

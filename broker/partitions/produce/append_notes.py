@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
 
 #: The note in a batch's base-offset field. -1: its owner has not appended it.
 NOTE = Struct(">q")

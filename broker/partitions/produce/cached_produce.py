@@ -18,7 +18,7 @@ from rotunda.broker.partitions.produce_response import single_partition_response
 from rotunda.broker.partitions.request_cache import PREFIX_START, CachedRequest
 from rotunda.broker.protocol.messages.produce import FIRST_FLEXIBLE, Part
 from rotunda.broker.protocol.primitives import read_unsigned_varint
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
 from rotunda.broker.security.session import ANONYMOUS, pack_session
 
 _INT32 = Struct(">i")

@@ -14,7 +14,7 @@ from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, note_re
 from rotunda.broker.partitions.produce.produce import is_transactional
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
 from rotunda.broker.security.acl.acls import ResourceType
 from rotunda.broker.security.acl.checks import rejection
 

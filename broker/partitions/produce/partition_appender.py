@@ -19,7 +19,7 @@ from rotunda.broker.partitions.owned_partition import AppendCallback, OwnedParti
 from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_rejection, write_note
 from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
+from rotunda.broker.records.record_batch import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
 from rotunda.broker.scheduling.deferred import Deferred
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from rotunda.broker.protocol.messages.produce import (
     encode_produce_response,
     produce_response_in_steps,
 )
-from rotunda.broker.protocol.record_reader import ReadAllowance
-from rotunda.broker.protocol.records import TRANSACTIONAL_BIT
+from rotunda.broker.records.record_batch import TRANSACTIONAL_BIT
+from rotunda.broker.records.record_reader import ReadAllowance
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.slices import SlicedWork, Slices
 

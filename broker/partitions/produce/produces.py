@@ -54,11 +54,11 @@ from rotunda.broker.partitions.request_cache import RequestCache, RequestCaches
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.headers import RequestHeader, parse_header
 from rotunda.broker.protocol.messages.produce import Part, ProduceRequest, parse_produce
-from rotunda.broker.protocol.record_reader import ReadAllowance
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, unpack_header, validate
+from rotunda.broker.records.record_reader import ReadAllowance
 from rotunda.broker.scheduling.slices import Slices, Work
 from rotunda.broker.scheduling.task_queues import RequestIdentity, TaskQueues
+from rotunda.broker.steps import ELEMENTS_AT_ONCE
 from rotunda.shm.words import words_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log.validation.append_limits import AppendLimits
-from rotunda.broker.protocol.record_reader import ReadAllowance, record_keys, record_times
-from rotunda.broker.protocol.records import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader, read_header, validate
+from rotunda.broker.records.record_batch import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader, read_header, validate
+from rotunda.broker.records.record_reader import ReadAllowance, record_keys, record_times
 
 #: Most records of one request that are examined, and so the most that are listed.
 MOST_RECORDS: Final = 10_000

@@ -19,8 +19,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from rotunda.broker.native import compiled
-from rotunda.broker.protocol.crc import crc32c
-from rotunda.broker.protocol.records import LOG_OVERHEAD_BYTES, unpack_header
+from rotunda.broker.records.crc import crc32c
+from rotunda.broker.records.record_batch import LOG_OVERHEAD_BYTES, unpack_header
 from rotunda.shm.layout import REQUEST_ENVELOPE
 from rotunda.shm.tables.current_request import REQUEST_AT
 

@@ -22,7 +22,7 @@ from rotunda.broker.partitions.produce.append_notes import note_rejection
 from rotunda.broker.partitions.produce.part_checks import PartChecks
 from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.records import BatchHeader, unpack_header
+from rotunda.broker.records.record_batch import BatchHeader, unpack_header
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.slices import Slices, Work
 from rotunda.broker.scheduling.task_queues import RequestIdentity, TaskQueues

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rotunda.broker.log.partition_log import PartitionLog
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.broker.partitions.transaction_messages import VerifyMembership
-    from rotunda.broker.protocol.records import BatchHeader
+    from rotunda.broker.records.record_batch import BatchHeader
 
 #: An owner's response that requires verification, with its guard as offset. Not a Kafka error.
 NEEDS_VERIFICATION: Final = -2

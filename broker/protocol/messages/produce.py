@@ -14,7 +14,7 @@ from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.primitives import Buffer
 from rotunda.broker.protocol.sliced_responses import Lazily, MemorySink, SlicedEncoder
-from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.steps import Steps
 
 FIRST_FLEXIBLE: Final = 9
 _TOPIC_ID_FROM: Final = 13

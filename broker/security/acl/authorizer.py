@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from rotunda.broker.clock import SystemClock
-from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 from rotunda.broker.security.acl.acls import (
     EVERY_PRINCIPAL,
     WILDCARD,
@@ -24,6 +23,7 @@ from rotunda.broker.security.acl.acls import (
 )
 from rotunda.broker.security.session import Session
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.steps import ELEMENTS_AT_ONCE, Steps
 
 logger = logging.getLogger(__name__)
 

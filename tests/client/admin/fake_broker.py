@@ -12,7 +12,7 @@ from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey, request_header_version
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.records import read_header
+from rotunda.broker.records.record_batch import read_header
 
 SERVED = {
     ApiKey.FETCH: (4, 17),

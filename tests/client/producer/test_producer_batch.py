@@ -11,10 +11,10 @@ from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
 from rotunda.broker.client.producer.config import Compression
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.client.topic_partition import TopicPartition
-from rotunda.broker.protocol.crc import crc32c
-from rotunda.broker.protocol.record_reader import Record, iterate_records
-from rotunda.broker.protocol.record_writer import headers_bytes
-from rotunda.broker.protocol.records import CODECS, CRC_START, read_header
+from rotunda.broker.records.crc import crc32c
+from rotunda.broker.records.record_batch import CODECS, CRC_START, read_header
+from rotunda.broker.records.record_reader import Record, iterate_records
+from rotunda.broker.records.record_writer import headers_bytes
 from tests.client.producer.lanes import by_lane
 from tests.support.fakes import FakeClock
 from tests.support.feeds import random_seed

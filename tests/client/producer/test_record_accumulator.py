@@ -17,8 +17,8 @@ from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.client.producer.sending.record_accumulator import Appended, RecordAccumulator
 from rotunda.broker.client.producer.sending.record_queues import insert_in_sequence_order
 from rotunda.broker.client.topic_partition import TopicPartition
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import headers_bytes
+from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.records.record_writer import headers_bytes
 from tests.client.producer.clusters import TOPIC, cluster_of
 from tests.client.producer.lanes import by_lane
 from tests.support.deadline import deadline_s, wait_until

@@ -16,8 +16,8 @@ from rotunda.broker.client.producer.config import ProducerSettings
 from rotunda.broker.client.producer.futures import RecordFuture
 from rotunda.broker.client.producer.sending.record_accumulator import RecordAccumulator
 from rotunda.broker.clock import SystemClock
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import headers_bytes
+from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.records.record_writer import headers_bytes
 from tests.client.producer.clusters import TOPIC, cluster_of
 from tests.client.producer.lanes import by_lane
 

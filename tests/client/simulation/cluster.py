@@ -23,7 +23,7 @@ from rotunda.broker.protocol.messages.produce import (
     encode_produce_response,
     parse_produce,
 )
-from rotunda.broker.protocol.records import read_header
+from rotunda.broker.records.record_batch import read_header
 from tests.client.simulation.coordinator import Coordinator
 from tests.client.simulation.partition_log import Appended, PartitionLog
 

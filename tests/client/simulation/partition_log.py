@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.records import crc_ok, read_header
+from rotunda.broker.records.record_batch import crc_ok, read_header
+from rotunda.broker.records.record_reader import iterate_records
 
 _MASK = 0x7FFF_FFFF
 KEPT_BATCHES = 5

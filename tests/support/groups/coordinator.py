@@ -28,9 +28,9 @@ from rotunda.broker.coordinator.offsets.commits import commit_offsets
 from rotunda.broker.coordinator.records import Record
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.codec import read, write
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.steps import Steps, finished
+from rotunda.broker.records.record_reader import iterate_records
 from rotunda.broker.scheduling.timers import Timers
+from rotunda.broker.steps import Steps, finished
 from tests.support.fakes import FakeClock
 
 GROUP = "readers"

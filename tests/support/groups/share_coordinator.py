@@ -22,9 +22,9 @@ from rotunda.broker.coordinator.share.replay import SHARE_TABLE
 from rotunda.broker.coordinator.share.states import ShareEnvironment
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.codec import read, write
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.steps import Steps, finished
+from rotunda.broker.records.record_reader import iterate_records
 from rotunda.broker.scheduling.timers import Timers
+from rotunda.broker.steps import Steps, finished
 from tests.support.fakes import FakeClock
 from tests.support.groups.coordinator import FakeTopics, HeartbeatAnswer, heartbeat_answer
 

@@ -26,10 +26,10 @@ from rotunda.broker.client.producer.config import Compression
 from rotunda.broker.client.producer.futures import NO_TIMESTAMP, DeliveryCallback, ProduceResult, RecordFuture
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
-from rotunda.broker.protocol.compression import compress
-from rotunda.broker.protocol.record_reader import iterate_records
-from rotunda.broker.protocol.record_writer import NO_HEADERS, encode_record, fill_batch_head, headers_bytes
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
+from rotunda.broker.records.compression import compress
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
+from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.records.record_writer import NO_HEADERS, encode_record, fill_batch_head, headers_bytes
 
 NO_SEQUENCE: Final = -1
 #: Pause that lets a thread inside the generator run.

@@ -9,7 +9,7 @@ from itertools import chain, islice, repeat
 from typing import Final
 
 from rotunda.broker.client.errors import SerializationFailed
-from rotunda.broker.protocol.record_writer import (
+from rotunda.broker.records.record_writer import (
     ATTRIBUTES,
     NO_HEADERS,
     NULL,

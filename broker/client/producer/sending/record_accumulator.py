@@ -28,7 +28,7 @@ from rotunda.broker.client.producer.sending.record_queues import (
 )
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
 
 if TYPE_CHECKING:
     from rotunda.broker.client.producer.config import ProducerSettings

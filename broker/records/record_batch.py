@@ -20,8 +20,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from rotunda.broker.protocol.crc import crc32c
 from rotunda.broker.protocol.primitives import Buffer
+from rotunda.broker.records.crc import crc32c
 
 BATCH_HEADER_BYTES: Final = 61
 LOG_OVERHEAD_BYTES: Final = 12

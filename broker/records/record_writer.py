@@ -8,9 +8,9 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from rotunda.broker.protocol.crc import crc32c
 from rotunda.broker.protocol.primitives import Buffer
-from rotunda.broker.protocol.records import (
+from rotunda.broker.records.crc import crc32c
+from rotunda.broker.records.record_batch import (
     BATCH_HEADER_BYTES,
     CONTROL_BIT,
     LOG_OVERHEAD_BYTES,

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from rotunda.broker.errors import ApiError
 from rotunda.broker.native import compiled
-from rotunda.broker.protocol.compression import Prefix, decompress, prefixes
 from rotunda.broker.protocol.primitives import Buffer
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
+from rotunda.broker.records.compression import Prefix, decompress, prefixes
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, BatchHeader, read_header
 
 MAX_UNCOMPRESSED_BYTES: Final = 16 * 1024 * 1024
 """Maximum uncompressed size of a batch where no setting applies."""

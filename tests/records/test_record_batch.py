@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from rotunda.broker.protocol.records import (
+from rotunda.broker.records.record_batch import (
     BATCH_HEADER_BYTES,
     batch_headers,
     crc_ok,
@@ -104,7 +104,7 @@ def test_c14_lz4_blocks_must_not_need_those_before_them() -> None:
     assert _verdict(_with(61, b"none of LZ4's frames", batch)) == 0, "what cannot be read at all is not looked into"
 
 
-def test_any_damage_behind_the_crc_is_seen() -> None:
+def test_any_damage_after_the_crc_is_seen() -> None:
     for position in range(21, len(GOOD)):
         damaged = bytearray(GOOD)
         damaged[position] ^= 0x40

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.primitives import Buffer
-from rotunda.broker.protocol.records import CODECS
-from rotunda.broker.protocol.steps import Steps, beside, finished
+from rotunda.broker.records.record_batch import CODECS
+from rotunda.broker.steps import Steps, beside, finished
 
 _CORRUPT_MESSAGE: Final = 2
 _MESSAGE_TOO_LARGE: Final = 10

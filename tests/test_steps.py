@@ -4,16 +4,16 @@ import threading
 
 import pytest
 
-from rotunda.broker.protocol.compression import compress, unpacked
-from rotunda.broker.protocol.records import CODECS
-from rotunda.broker.protocol.steps import beside, finished
+from rotunda.broker.records.compression import compress, unpacked
+from rotunda.broker.records.record_batch import CODECS
+from rotunda.broker.steps import beside, finished
 from tests.support.deadline import deadline_s
 
 #: Its unpacked size is large, its packed size small.
 LARGE = bytes(range(256)) * (36 << 12)
 
 
-def test_others_have_their_turn_while_a_thread_works() -> None:
+def test_other_tasks_run_while_a_thread_works() -> None:
     may_end = threading.Event()
     steps = beside(lambda: may_end.wait(deadline_s()))
     for _ in range(5):
@@ -22,12 +22,12 @@ def test_others_have_their_turn_while_a_thread_works() -> None:
     assert finished(steps) is True
 
 
-def test_what_it_raises_is_raised() -> None:
+def test_an_exception_is_raised_by_the_steps() -> None:
     with pytest.raises(ZeroDivisionError):
         finished(beside(lambda: 1 // 0))
 
 
-def test_it_has_ended_when_nobody_wants_its_result_any_more() -> None:
+def test_a_closed_task_waits_for_its_thread() -> None:
     """The thread reads the caller's memory."""
     may_end, ended = threading.Event(), threading.Event()
 

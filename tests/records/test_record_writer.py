@@ -5,14 +5,14 @@ import random
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
-from rotunda.broker.protocol.record_reader import Record, iterate_records
-from rotunda.broker.protocol.record_writer import (
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, crc_ok, patch_base_offset, read_header, validate
+from rotunda.broker.records.record_reader import Record, iterate_records
+from rotunda.broker.records.record_writer import (
     BatchBuilder,
     EndTransactionMarker,
     end_transaction_marker,
     read_marker,
 )
-from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, crc_ok, patch_base_offset, read_header, validate
 from tests.support.feeds import random_seed
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 
@@ -73,7 +73,7 @@ def test_a_marker_is_kafkas(commit: bool) -> None:
     assert batch.is_control_batch
 
 
-def test_what_ends_no_transaction_is_no_marker() -> None:
+def test_a_batch_that_ends_no_transaction_is_no_marker() -> None:
     """Control records of other types, and the empty control batch that compaction writes."""
     for kind in (2, 5, -1):
         key = b"\0\0" + kind.to_bytes(2, "big", signed=True)
@@ -82,7 +82,7 @@ def test_what_ends_no_transaction_is_no_marker() -> None:
     assert read_marker(marker[:61]) is None
 
 
-def test_a_marker_whose_lengths_and_differences_take_more_bytes_says_the_same() -> None:
+def test_a_marker_with_longer_lengths_and_differences_is_read_alike() -> None:
     """Such markers are written by compaction or by other programs."""
     key, value = b"\0\0\0\1", b"\0\0\0\0\0\7"
     for size, times in ((b"\x22", b"\xd0\x0f"), (b"\xa0\0", b"\0"), (b"\x2a", b"\xff\xff\xff\xff\x0f")):
@@ -91,7 +91,7 @@ def test_a_marker_whose_lengths_and_differences_take_more_bytes_says_the_same() 
         assert read_marker(marker) == EndTransactionMarker(commit=True, coordinator_epoch=7)
 
 
-def test_random_batches_come_back() -> None:
+def test_random_batches_are_read_as_written() -> None:
     numbers = random.Random(random_seed())
     for _ in range(100):
         pairs = [

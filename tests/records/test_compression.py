@@ -10,7 +10,7 @@ import cramjam
 import pytest
 
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.compression import MOST_PIECES, compress, decompress, prefixes
+from rotunda.broker.records.compression import MOST_PIECES, compress, decompress, prefixes
 from tests.support.feeds import random_seed
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
@@ -51,7 +51,7 @@ def test_lz4_frames_are_such_as_java_reads() -> None:
     assert bytes(cramjam.lz4.decompress(frame)) == b"abc" * 70_000
 
 
-def test_a_higher_level_takes_less_room() -> None:
+def test_a_higher_level_needs_fewer_bytes() -> None:
     numbers = random.Random(3)
     words = [bytes(numbers.choices(b"abcdefgh", k=numbers.randrange(2, 9))) for _ in range(400)]
     data = b" ".join(numbers.choices(words, k=20_000))
@@ -60,7 +60,7 @@ def test_a_higher_level_takes_less_room() -> None:
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4, 5, 7])
-def test_what_cannot_be_read_is_corrupt(codec: int) -> None:
+def test_unreadable_bytes_are_corrupt(codec: int) -> None:
     for data in (b"nonsense" * 5, b"\x82SNAPPY\x00" + b"\0\0\0\1" * 2 + b"\0\0\1"):
         with pytest.raises(ApiError) as raised:
             decompress(codec, data, MOST)
@@ -68,7 +68,7 @@ def test_what_cannot_be_read_is_corrupt(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_nothing_is_set_aside_for_more_than_what_is_asked_for(codec: int) -> None:
+def test_no_memory_is_allocated_beyond_the_maximum(codec: int) -> None:
     """A few bytes may expand to very many; the caller passes the number of useful bytes."""
     bomb = compress(codec, bytes(64 << 20))
     tracemalloc.start()

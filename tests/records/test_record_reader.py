@@ -6,10 +6,10 @@ import cramjam
 import pytest
 
 from rotunda.broker.errors import ApiError
-from rotunda.broker.protocol.record_reader import (
+from rotunda.broker.records.record_batch import patch_log_append_time, read_header
+from rotunda.broker.records.record_reader import (
     Record,
 )
-from rotunda.broker.protocol.records import patch_log_append_time, read_header
 from tests.support.feeds import mutations, random_seed
 from tests.support.native import IMPLEMENTATIONS, implementation
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
@@ -18,11 +18,11 @@ from tests.support.record_batches import TIMESTAMP_MS, record_batch
 @pytest.fixture(params=IMPLEMENTATIONS)
 def reader(request: pytest.FixtureRequest) -> ModuleType:
     """Return the module that reads records, in Python or in C."""
-    return implementation("rotunda.broker.protocol.record_reader", request.param)
+    return implementation("rotunda.broker.records.record_reader", request.param)
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_records_come_out_as_they_went_in(reader: ModuleType, codec: int) -> None:
+def test_records_are_read_as_they_were_written(reader: ModuleType, codec: int) -> None:
     batch = record_batch(
         [b"v" * 1000, None],
         keys=[None, b"k"],
