@@ -58,13 +58,16 @@ _LATE_ROLES = frozenset({Role.CLEANER, Role.RECORDER, Role.WEB})
 #: Clients wait for all other roles: one that dies often is restarted this long after its last start, not later.
 _CLIENTS_WAIT_NS = 500_000_000
 
-#: The cleaner sends requests to handlers, so it stops before them; the recorder records all others to the last.
+#: No other process sends requests to these. They yield to the others, also while they end, so they are signalled first.
+_SIGNALLED_FIRST = frozenset({Role.CLEANER, Role.WEB})
+
+#: The cleaner sends requests to handlers, so it ends before them; the recorder records all others to the last.
 _STAGES = (
-    (Role.ACCEPTOR, Role.CLEANER, Role.WEB),
-    (Role.PROCESSOR,),
+    (Role.ACCEPTOR,),
+    (Role.PROCESSOR, Role.CLEANER),
     (Role.HANDLER,),
     (Role.CONTROLLER,),
-    (Role.RECORDER,),
+    (Role.RECORDER, Role.WEB),
 )
 
 
@@ -169,10 +172,12 @@ class Supervisor:
                     child.kill()
         # Logs that were closed for a move are not durable yet.
         clean = not self._handlers.is_moving and all(child.is_alive for child in counted if child.generation)
+        self._signal_to_stop(_SIGNALLED_FIRST)
         for roles in _STAGES:
+            self._signal_to_stop(frozenset(roles) - _SIGNALLED_FIRST)
             share = _CLIENT_SHARE if roles[0] in {Role.ACCEPTOR, Role.PROCESSOR} else 1.0
             stage = [child for child in self._children if child.role in roles and child.is_alive]
-            clean &= self._stop_stage(stage, begin_ns + int(total_ns * share))
+            clean &= self._await_end(stage, begin_ns + int(total_ns * share))
         self._context.slots.set_state(Role.SUPERVISOR, 0, process_slots.STOPPED)
         self._signals.uninstall()
         return clean
@@ -314,10 +319,13 @@ class Supervisor:
         often = f"it died {recent} times within {window_ms} ms, above process.restart.limit"
         return BootFailed(f"{message}; {often}, without a served request")
 
-    def _stop_stage(self, children: list[Child], deadline_ns: int) -> bool:
+    def _signal_to_stop(self, roles: frozenset[Role]) -> None:
+        for child in self._children:
+            if child.role in roles and child.is_alive:
+                child.ask_to_stop()
+
+    def _await_end(self, children: list[Child], deadline_ns: int) -> bool:
         clean = True
-        for child in children:
-            child.ask_to_stop()
         killed = False
         while any(child.is_alive for child in children):
             if self._signals.quick:

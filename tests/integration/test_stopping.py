@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,9 +18,8 @@ from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body
 
-#: Far less than any wait here, and than the time limit of the broker.
-SOON_S = 30.0
-LONG_MS = 120_000
+#: Any wait here, and the time limit of the broker: far more than a stop may take, also on a busy machine.
+LONG_MS = 1_800_000
 
 
 @pytest.fixture
@@ -85,7 +83,5 @@ def test_a_stop_does_not_wait_for_waiting_requests(
     with ExitStack() as clients:
         waits(own, clients)
         os.kill(own.pid(), signal.SIGTERM)
-        begin = time.monotonic()
         own.assert_nothing_left()
-        assert time.monotonic() - begin < SOON_S
     assert "killed" not in own.log_text()

@@ -81,8 +81,8 @@ class Supervised:
         segment.close()
         return value
 
-    def wait(self, deadline_s: float = 60.0) -> int:
-        return self.process.wait(deadline_s)
+    def wait(self) -> int:
+        return self.process.wait(deadline_s(60))
 
     def terminate(self, signum: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(signum)
