@@ -125,7 +125,7 @@ def test_e12_a_consumer_over_its_quota_gets_an_empty_response_at_once(
     answer = throttled_fetch(client, topic)
     throttle_ms = answer.throttle_time_ms
     assert (records_bytes(answer), answer.error_code, list(answer.responses)) == (0, 0, [])
-    begun_ns = time.monotonic_ns()
+    begun_ns = client.sent_ns
     wait_until(lambda: records_bytes(fetch(client, topic)), "the records to come")
     assert (time.monotonic_ns() - begun_ns) / 1e6 >= 0.9 * throttle_ms
 
@@ -184,12 +184,10 @@ def test_a_handler_is_killed_while_clients_are_throttled(
     set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
     clients = [connect(topic) for _ in range(2)]
     throttle_times_ms = [throttled_produce(client, topic, number) for number, client in enumerate(clients)]
-    killed_ns = time.monotonic_ns()
     for index in range(2):
         broker.kill("handler", index)
     for client, ms in zip(clients, throttle_times_ms, strict=True):
-        client.api_versions()
-        assert (time.monotonic_ns() - killed_ns) / 1e6 >= 0.5 * min(throttle_times_ms), ms
+        assert client.api_versions() >= 0.9 * ms
     # 10 s' worth were used before: a lost table would allow as much at once.
     again = [client.produce(topic, number) for number, client in enumerate(clients) for _ in range(4)]
     assert max(again) >= 1000
@@ -220,15 +218,17 @@ def test_e12_a_throttled_share_fetch_is_empty_and_acquires_nothing(
     assert [producer.produce(topic) for _ in range(count)] == [0] * count
     set_quota(wire, {"client-id": topic}, consumer_byte_rate=LIMIT)
     delivered: list[int] = []
+    begun = 0.0
 
     def throttled() -> Any:
+        nonlocal begun
+        begun = time.monotonic()
         response = share.fetch_raw(max_bytes=100_000, max_wait_ms=0)
         delivered.extend(acquired(response))
         return response.throttle_time_ms and response
 
     response = wait_until(throttled, "the client to be throttled")
     assert (response.error_code, acquired(response)) == (0, [])
-    begun = time.monotonic()
     delivered += acquired(share.fetch_raw(max_bytes=100_000, max_wait_ms=0))
     assert (time.monotonic() - begun) * 1000 >= 0.9 * response.throttle_time_ms
     set_quota(wire, {"client-id": topic}, consumer_byte_rate=None)
@@ -245,9 +245,9 @@ def test_e17_share_fetches_and_acknowledgements_count_in_the_time_of_requests(
     set_quota(wire, {"client-id": topic}, request_percentage=0.01)
     response = wait_until(lambda: (got := share.fetch_raw(max_wait_ms=0)).throttle_time_ms and got, "a throttle time")
     assert (response.error_code, acquired(response)) == (0, [])
+    begun = time.monotonic()
     done = share.acknowledge_raw([(0, 0, 0, [1])])
     assert (done.error_code, done.responses[0].partitions[0].error_code) == (0, 0)
     assert done.throttle_time_ms > 0
-    begun = time.monotonic()
     share.fetch_raw(max_wait_ms=0)
     assert (time.monotonic() - begun) * 1000 >= 0.9 * done.throttle_time_ms

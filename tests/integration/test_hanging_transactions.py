@@ -9,11 +9,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import read_to_end
 
 SETTINGS = {"num.network.threads": 1, "num.io.threads": 2, "transaction.state.log.num.partitions": 2}
-WAIT_S = 20.0
 TOPIC = "orders"
 
 
@@ -23,12 +22,12 @@ def durable(broker_directory: Path) -> Iterator[BrokerProcess]:
     running = BrokerProcess(broker_directory, SETTINGS, ephemeral=False).start()
     admin = AdminClient({"bootstrap.servers": running.bootstrap})
     [created] = admin.create_topics([NewTopic(TOPIC, 1, 1)]).values()
-    created.result(WAIT_S)
+    created.result(deadline_s())
     producer = Producer({"bootstrap.servers": running.bootstrap, "transactional.id": "writer"})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(deadline_s())
     producer.begin_transaction()
     producer.produce(TOPIC, "open")
-    assert not producer.flush(WAIT_S)
+    assert not producer.flush(deadline_s())
     running.kill_everything()
     running.settings["transaction.max.timeout.ms"] = 1000
     yield running
@@ -44,7 +43,7 @@ def lose_coordinators_records(data_dir: Path) -> None:
 def produce(broker: BrokerProcess, value: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(TOPIC, value)
-    assert not producer.flush(WAIT_S)
+    assert not producer.flush(deadline_s())
 
 
 def committed(broker: BrokerProcess) -> list[bytes | None]:

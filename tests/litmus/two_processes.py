@@ -14,8 +14,9 @@ from multiprocess.connection import wait
 from multiprocess.process import BaseProcess as Process
 
 from rotunda.shm.segment import Segment, create, new_instance
+from tests.support.deadline import deadline_s
 
-DEADLINE_S = 200.0
+DEADLINE_S = 120.0
 KILLED = -9
 FORK = multiprocess.get_context("fork")
 
@@ -41,7 +42,7 @@ def seeded() -> random.Random:
 
 def spin_until(condition: Callable[[], bool]) -> None:
     """Wait in a child, giving the processor away between looks; AssertionError after the deadline."""
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + deadline_s(DEADLINE_S)
     while not condition():
         os.sched_yield()
         assert time.monotonic() < end, "the other process did not come"
@@ -94,7 +95,7 @@ def repeat_until_hit(run: Callable[[], int], least: int = 1) -> None:
 def _join_all(children: list[Process]) -> None:
     """Wait until all have ended well, or one has not: the others would wait for it in vain."""
     running = list(children)
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + deadline_s(DEADLINE_S)
     while running and all(child.exitcode in (None, 0) for child in children):
         assert wait([child.sentinel for child in running], end - time.monotonic()), "still running"
         running = [child for child in running if child.exitcode is None]

@@ -26,8 +26,11 @@ class QuotaClient:
         """``port``: of another listener than the first."""
         self.wire = WireClient(port or broker.port)
         self.client_id = client_id
+        #: When the last request was sent: a throttle time cannot have begun earlier.
+        self.sent_ns = 0
 
     def send(self, key: int, version: int, fields: Mapping[str, Any]) -> None:
+        self.sent_ns = time.monotonic_ns()
         self.wire.send(codec.encode_request(key, version, CORRELATION_ID, self.client_id, fields))
 
     def receive(self, key: int, version: int) -> Any:
@@ -43,6 +46,7 @@ class QuotaClient:
         body = produce_body([(topic, partition, BATCH)], acks)
         name = self.client_id.encode(errors="surrogateescape")
         header = struct.pack(">hhih", ApiKey.PRODUCE, version, CORRELATION_ID, len(name)) + name
+        self.sent_ns = time.monotonic_ns()
         self.wire.send(sized(header + body))
         if not acks:
             return 0
@@ -51,8 +55,8 @@ class QuotaClient:
         return answer.throttle_time_ms
 
     def api_versions(self) -> int:
-        """Request the versions; return the response time in ms."""
-        begun_ns = time.monotonic_ns()
+        """Request the versions; return the time in ms from the request before to the response."""
+        begun_ns = self.sent_ns
         self.ask(ApiKey.API_VERSIONS, 0, {})
         return (time.monotonic_ns() - begun_ns) // 1_000_000
 

@@ -8,10 +8,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic, ResourceType
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import deadline_s
 from tests.support.groups.libraries import read_to_end
 
 DIRECTORIES = Path(__file__).parent / "directories"
-WAIT_S = 20.0
 
 #: The directories become old, and their records must not expire.
 SETTINGS = {"offsets.retention.minutes": 2_000_000_000, "num.network.threads": 1, "num.io.threads": 2}
@@ -28,7 +28,7 @@ def committed(bootstrap: str) -> list[int]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers"})
     try:
         asked = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
-        return [each.offset for each in consumer.committed(asked, WAIT_S)]
+        return [each.offset for each in consumer.committed(asked, deadline_s())]
     finally:
         consumer.close()
 
@@ -39,7 +39,7 @@ def topic_settings(bootstrap: str, topic: str) -> dict[str, str]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [done] = admin.describe_configs([resource]).values()
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    return {name: entry.value for name, entry in done.result(WAIT_S).items() if entry.source == own}
+    return {name: entry.value for name, entry in done.result(deadline_s()).items() if entry.source == own}
 
 
 def assert_is_served(broker: BrokerProcess, content: Mapping[str, Any]) -> None:
@@ -59,12 +59,12 @@ def write_more(bootstrap: str, new_topic: str) -> None:
     """Create a topic, and write to an old and the new one in a transaction of an earlier transactional id."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [created] = admin.create_topics([NewTopic(new_topic, 1, 1)]).values()
-    created.result(WAIT_S)
+    created.result(deadline_s())
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "writer"})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(deadline_s())
     producer.begin_transaction()
     producer.produce("orders", "last", partition=0)
     producer.produce(new_topic, "first", partition=0)
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(deadline_s())
     assert records(bootstrap, "orders", 1)[-1][2] == "last"
     assert records(bootstrap, new_topic, 1) == [[0, 0, "first"]]

@@ -24,7 +24,7 @@ DROPPED = "rotunda_web_connections_dropped_total"
 STREAMS = 500
 SLOW_SOCKETS = 1000
 
-#: A slower probe counts as failed.
+#: A slower probe counts as failed; on a quiet machine.
 PROBE_DEADLINE_S = 20.0
 
 
@@ -55,7 +55,7 @@ def assert_is_served(broker: BrokerProcess) -> None:
         begin = time.monotonic()
         code, _, body = ask(broker, path)
         assert code == 200, (path, code, body)
-        assert time.monotonic() - begin < PROBE_DEADLINE_S, path
+        assert time.monotonic() - begin < deadline_s(PROBE_DEADLINE_S), path
 
 
 def metric(broker: BrokerProcess, name: str) -> float:
@@ -64,13 +64,13 @@ def metric(broker: BrokerProcess, name: str) -> float:
     return float(next(line.rsplit(" ", 1)[1] for line in lines if line.startswith(f"{name} ")))
 
 
-def statuses(connections: list[socket.socket], deadline_s: float = 60.0) -> list[int]:
+def statuses(connections: list[socket.socket]) -> list[int]:
     """Return the status code of the response on each connection; 0 where the connection was closed."""
     found: dict[int, int] = {}
     with selectors.DefaultSelector() as selector:
         for number, connection in enumerate(connections):
             selector.register(connection, selectors.EVENT_READ, number)
-        end = time.monotonic() + deadline_s
+        end = time.monotonic() + deadline_s(60)
         while len(found) < len(connections) and time.monotonic() < end:
             for key, _ in selector.select(1):
                 head = key.fileobj.recv(4096)  # type: ignore[union-attr]
