@@ -155,8 +155,8 @@ def test_h09_a_token_for_somebody_else_lets_nobody_in(secured: SaslBroker) -> No
     consumer = Consumer({**client, "group.id": "x"})
     with pytest.raises(KafkaException):
         consumer.list_topics(timeout=3)
-    consumer.close()
     wait_until(lambda: "invalid token: Audience doesn't match" in secured.process.log_text(), "the log's line")
+    consumer.close()
 
 
 def test_h10_a_client_with_an_expired_token_authenticates_again_with_a_new_one(secured: SaslBroker) -> None:
