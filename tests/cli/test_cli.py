@@ -216,40 +216,36 @@ def test_topics_from_the_command_line(run_path: str, tmp_path: Path) -> None:
     assert command("stop", *where).returncode == 0
 
 
-def test_a_topic_is_altered(run_path: str) -> None:
-    start(run_path, "--ephemeral")
-    where = ("--run-dir", run_path)
-    assert (
-        command("topic", "create", "orders", "--partitions", "2", "--config", "retention.ms=1", *where).returncode == 0
-    )
+def test_a_topic_is_altered(broker: BrokerProcess, topic: str) -> None:
+    where = ("--run-dir", str(broker.run_dir))
+    assert command("topic", "create", topic, "--partitions", "2", "--config", "retention.ms=1", *where).returncode == 0
     changes = ("--partitions", "3", "--config", "retention.ms=2", "--config", "segment.bytes=1048576")
-    done = command("topic", "alter", "orders", *changes, *where)
+    done = command("topic", "alter", topic, *changes, *where)
     assert done.stdout.splitlines() == [
-        "altered topic orders",
+        f"altered topic {topic}",
         "  partitions: 2 -> 3",
         "  retention.ms: 1 -> 2",
         "  segment.bytes: (the broker's) -> 1048576",
     ], done.stderr
     changes = ("--delete-config", "retention.ms", "--delete-config", "cleanup.policy", "--json")
-    assert json.loads(command("topic", "alter", "orders", *changes, *where).stdout) == {
-        "topic": "orders",
+    assert json.loads(command("topic", "alter", topic, *changes, *where).stdout) == {
+        "topic": topic,
         "changes": [
             {"name": "retention.ms", "before": "2", "after": None},
             {"name": "cleanup.policy", "before": None, "after": None},
         ],
     }
     for refused, name in (
-        (("orders", "--partitions", "2", "--config", "retention.ms=9"), "INVALID_PARTITIONS"),
-        (("orders", "--partitions", "9", "--config", "retention.mss=9"), "INVALID_CONFIG"),
+        ((topic, "--partitions", "2", "--config", "retention.ms=9"), "INVALID_PARTITIONS"),
+        ((topic, "--partitions", "9", "--config", "retention.mss=9"), "INVALID_CONFIG"),
         (("nobody", "--partitions", "9"), "UNKNOWN_TOPIC_OR_PARTITION"),
     ):
         done = command("topic", "alter", *refused, *where)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(f"rotunda: {name}: ")
-    described = json.loads(command("topic", "describe", "orders", "--json", *where).stdout)
+    described = json.loads(command("topic", "describe", topic, "--json", *where).stdout)
     assert described["configs"] == {"segment.bytes": "1048576"}, "a refused part leaves the other undone"
     assert len(described["partitions"]) == 3
-    assert command("stop", *where).returncode == 0
 
 
 def test_failures_of_a_daemon_reach_the_one_who_waits(run_path: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.config.group_config import GROUP_CONFIGS
-from rotunda.broker.config.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
+from rotunda.broker.config.topic_config import TOPIC_CONFIGS, LogConfig, TopicKey, validate_topic_configs
 from rotunda.broker.errors import ApiError, ConfigError
 from rotunda.broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
@@ -93,6 +93,24 @@ def test_a_topics_own_value_wins_over_static_and_dynamic_broker_values() -> None
     broker = load(None, {"message.max.bytes": "5"}, {}).with_dynamic({"log.roll.ms": "9"})
     config = LogConfig.resolve({"max.message.bytes": "6", "some.future.setting": "x"}, broker)
     assert (config.max_message_bytes, config.segment_ms) == (6, 9)
+
+
+#: By name, a value that is no default, of settings that are no whole numbers.
+OTHERS = {
+    "cleanup.policy": "compact",
+    "compression.type": "zstd",
+    "message.timestamp.type": "LogAppendTime",
+    "min.cleanable.dirty.ratio": "0.25",
+}
+
+
+@pytest.mark.parametrize("key", [key for key in TOPIC_CONFIGS.values() if key.synonyms], ids=lambda key: key.name)
+def test_each_default_of_all_topics_is_that_of_a_topic_and_may_change_while_the_broker_runs(key: TopicKey) -> None:
+    default = getattr(LogConfig(), key.attribute)
+    number = max(int(key.least or 0), 1) + 4
+    text = OTHERS.get(key.name) or (str(not default).lower() if isinstance(default, bool) else str(number))
+    found = LogConfig.resolve({}, BROKER.with_dynamic({key.synonyms[0]: text}))
+    assert getattr(found, key.attribute) == key.parse(text) != default
 
 
 def test_what_follows_from_a_topics_settings() -> None:

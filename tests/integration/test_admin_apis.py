@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import TopicPartition as PythonTopicPartition
+from kafka import errors
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
-
-with warnings.catch_warnings():
-    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import TopicPartition as PythonTopicPartition
-    from kafka import errors
-    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 
 
 @pytest.fixture

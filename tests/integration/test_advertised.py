@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 
-with warnings.catch_warnings():
-    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer
-
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 SETTINGS = {"insecure.listen": "true", "num.network.threads": 2, "num.io.threads": 2}
 
 

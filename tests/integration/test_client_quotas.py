@@ -5,19 +5,23 @@ Two processors and two handlers serve one client here, whose rate is one number.
 
 from __future__ import annotations
 
+import select
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import alter_broker
 from tests.support.deadline import wait_until
 from tests.support.exposition import Scraper
-from tests.support.quota_client import QuotaClient, set_quota
-from tests.support.share_consumer import ShareConsumer, topic_id_of
+from tests.support.quota_client import CORRELATION_ID, QuotaClient, set_quota
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
@@ -37,24 +41,9 @@ def connect(broker: BrokerProcess) -> Iterator[Any]:
         yield open_one
 
 
-def throttled_produce(client: QuotaClient, topic: str, partition: int = 0, version: int = 7) -> int:
+def throttled_produce(client: QuotaClient, topic: str, partition: int = 0) -> int:
     """Produce until a response has a throttle time of a second or more; return it."""
-    return wait_until(
-        lambda: (ms := client.produce(topic, partition, version)) >= 1000 and ms, "the client to be throttled"
-    )
-
-
-def test_e11_d09_b11_a_producer_over_its_quota_gets_a_throttle_time_and_is_muted(
-    wire: WireClient, topic: str, connect: Any
-) -> None:
-    """E11, E16, D09, B11: the response is immediate and has the time; later requests are not read before it is over."""
-    create_topic(wire, topic, 1)
-    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
-    client = connect(topic)
-    throttle_ms = throttled_produce(client, topic)
-    assert client.api_versions() >= 0.9 * throttle_ms
-    # Others are not held back.
-    assert connect(f"{topic}-other").produce(topic) == 0
+    return wait_until(lambda: (ms := client.produce(topic, partition)) >= 1000 and ms, "the client to be throttled")
 
 
 def test_e09_one_client_has_one_rate_over_all_processors_and_handlers(
@@ -85,7 +74,7 @@ def test_c06_a_client_id_that_is_not_utf_8_has_a_name_for_quotas_and_metrics(
     )
 
 
-def fetch(client: QuotaClient, topic: str, session: tuple[int, int] = (0, -1), version: int = 12) -> Any:
+def fetch(client: QuotaClient, topic: str, session: tuple[int, int] = (0, -1)) -> Any:
     """Fetch 100 KB from the beginning; ``session`` is (id, epoch)."""
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}
     fields = {
@@ -96,21 +85,19 @@ def fetch(client: QuotaClient, topic: str, session: tuple[int, int] = (0, -1), v
         "session_epoch": session[1],
         "topics": [{"topic": topic, "partitions": [partition]}],
     }
-    return client.ask(ApiKey.FETCH, version, fields)
+    return client.ask(ApiKey.FETCH, 12, fields)
 
 
-def records_bytes(answer: Any) -> int:
-    return sum(len(part.records or b"") for each in answer.responses for part in each.partitions)
+def records_bytes(response: Any) -> int:
+    return sum(len(part.records or b"") for each in response.responses for part in each.partitions)
 
 
 def throttled_fetch(client: QuotaClient, topic: str, session: tuple[int, int] = (0, -1)) -> Any:
     """Fetch until a response has a throttle time; return it."""
-
-    def attempt() -> Any:
-        answer = fetch(client, topic, session)
-        return answer if answer.throttle_time_ms else None
-
-    return wait_until(attempt, "the consumer to be throttled")
+    return wait_until(
+        lambda: (response := fetch(client, topic, session)).throttle_time_ms and response,
+        "the consumer to be throttled",
+    )
 
 
 def test_e12_a_consumer_over_its_quota_gets_an_empty_response_at_once(
@@ -122,9 +109,9 @@ def test_e12_a_consumer_over_its_quota_gets_an_empty_response_at_once(
         connect(f"{topic}-producer").produce(topic)
     set_quota(wire, {"client-id": topic}, consumer_byte_rate=100_000)
     client = connect(topic)
-    answer = throttled_fetch(client, topic)
-    throttle_ms = answer.throttle_time_ms
-    assert (records_bytes(answer), answer.error_code, list(answer.responses)) == (0, 0, [])
+    response = throttled_fetch(client, topic)
+    throttle_ms = response.throttle_time_ms
+    assert (records_bytes(response), response.error_code, list(response.responses)) == (0, 0, [])
     begun_ns = client.sent_ns
     wait_until(lambda: records_bytes(fetch(client, topic)), "the records to come")
     assert (time.monotonic_ns() - begun_ns) / 1e6 >= 0.9 * throttle_ms
@@ -138,11 +125,8 @@ def test_e12_the_session_of_a_throttled_fetch_knows_nothing_of_it(wire: WireClie
     session = fetch(connect(topic), topic, (0, 0)).session_id
     assert session
     set_quota(wire, {"client-id": topic}, consumer_byte_rate=100_000)
-    client = connect(topic)
-    answer = wait_until(
-        lambda: (answer := fetch(client, topic, (0, 0))).throttle_time_ms and answer, "the consumer to be throttled"
-    )
-    assert (answer.session_id, list(answer.responses)) == (0, [])
+    response = throttled_fetch(connect(topic), topic, (0, 0))
+    assert (response.session_id, list(response.responses)) == (0, [])
 
 
 def test_e12_a_fetch_asks_for_no_more_than_its_windows_hold(wire: WireClient, topic: str, connect: Any) -> None:
@@ -152,28 +136,10 @@ def test_e12_a_fetch_asks_for_no_more_than_its_windows_hold(wire: WireClient, to
         connect(f"{topic}-producer").produce(topic)
     set_quota(wire, {"client-id": topic}, consumer_byte_rate=5_000)
     client = connect(topic)
-    answer = wait_until(lambda: (each := fetch(client, topic)) and records_bytes(each) <= 60_000 and each, "the quota")
-    assert 0 < records_bytes(answer) <= 60_000
-
-
-def test_e13_time_in_handlers_is_charged(wire: WireClient, topic: str, connect: Any) -> None:
-    """E13: a client of a hundredth percent of a thread is held back, for a second at a time at most."""
-    set_quota(wire, {"client-id": topic}, request_percentage=0.01)
-    client = connect(topic)
-    throttle_ms = wait_until(
-        lambda: client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time_ms,
-        "the client to be throttled",
+    response = wait_until(
+        lambda: (each := fetch(client, topic)) and records_bytes(each) <= 60_000 and each, "the quota"
     )
-    assert 0 < throttle_ms <= 1000
-    for key, version, fields in ((ApiKey.API_VERSIONS, 3, {}), (ApiKey.LIST_GROUPS, 4, {}), (ApiKey.FETCH, 12, None)):
-        answer = wait_until(
-            lambda key=key, version=version, fields=fields: (
-                (each := fetch(client, topic) if fields is None else client.ask(key, version, fields)).throttle_time_ms
-                and each
-            ),
-            f"{key.name} to be throttled",
-        )
-        assert answer.throttle_time_ms <= 1000
+    assert 0 < records_bytes(response) <= 60_000
 
 
 def test_a_handler_is_killed_while_clients_are_throttled(
@@ -193,61 +159,70 @@ def test_a_handler_is_killed_while_clients_are_throttled(
     assert max(again) >= 1000
 
 
-@pytest.fixture
-def share(broker: BrokerProcess, wire: WireClient, topic: str) -> Iterator[ShareConsumer]:
-    """Yield a share consumer, whose client id is the topic, that reads a topic from its beginning on."""
-    create_topic(wire, topic, 1)
-    topic_id = topic_id_of(broker.port, topic)
-    with closing(ShareConsumer(broker.port, topic, topic_id, [0], client_id=topic).join(topic)) as member:
-        member.fetch(max_wait_ms=0)
-        yield member
+class Pressure:
+    """Connections that request more than a handler can serve, and ignore their throttle times."""
+
+    _REQUESTS_AT_ONCE = 32
+
+    def __init__(self, broker: BrokerProcess, topic: str, connections: int) -> None:
+        resource = {"resource_type": 2, "resource_name": topic, "configuration_keys": None}
+        fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
+        frame = codec.encode_request(ApiKey.DESCRIBE_CONFIGS, 4, CORRELATION_ID, "pressing", fields)
+        self._burst = frame * self._REQUESTS_AT_ONCE
+        self._clients = [WireClient(broker.port) for _ in range(connections)]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._press, daemon=True)
+        self._thread.start()
+
+    def _press(self) -> None:
+        for client in self._clients:
+            client.socket.setblocking(False)
+        by_fd = {client.socket.fileno(): [client.socket, b""] for client in self._clients}
+        poll = select.poll()
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN | select.POLLOUT)
+        while not self._stopped.is_set():
+            for fd, events in poll.poll(100):
+                sock, left = by_fd[fd]
+                if events & select.POLLIN:
+                    sock.recv(1 << 20)
+                if events & select.POLLOUT:
+                    left = left or self._burst
+                    by_fd[fd][1] = left[sock.send(left) :]
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopped.set()
+        self._thread.join()
+        for client in self._clients:
+            client.close()
 
 
-def acquired(response: Any) -> list[int]:
-    """Return the acquired offsets in a ShareFetch response; each must be delivered for the first time."""
-    ranges = [each for part in response.responses for one in part.partitions for each in one.acquired_records]
-    assert all(each.delivery_count == 1 for each in ranges)
-    return [offset for each in ranges for offset in range(each.first_offset, each.last_offset + 1)]
-
-
-def test_e12_a_throttled_share_fetch_is_empty_and_acquires_nothing(
-    wire: WireClient, topic: str, connect: Any, share: ShareConsumer
+def test_d23_an_overloaded_broker_throttles_its_clients(
+    broker: BrokerProcess, wire: WireClient, topic: str, connect: Any
 ) -> None:
-    """E12, E16, S122: as a Fetch; the records are delivered afterwards, for the first time."""
-    producer, count = connect(f"{topic}-other"), 20
-    assert [producer.produce(topic) for _ in range(count)] == [0] * count
-    set_quota(wire, {"client-id": topic}, consumer_byte_rate=LIMIT)
-    delivered: list[int] = []
-    begun = 0.0
+    """D23: off by default; when requests wait too long, responses have throttle times, which are metrics."""
+    create_topic(wire, topic, 4)
+    admin, scraper = AdminClient({"bootstrap.servers": broker.bootstrap}), Scraper(broker)
 
-    def throttled() -> Any:
-        nonlocal begun
-        begun = time.monotonic()
-        response = share.fetch_raw(max_bytes=100_000, max_wait_ms=0)
-        delivered.extend(acquired(response))
-        return response.throttle_time_ms and response
+    def throttled() -> float:
+        return scraper.scrape().total("handler_overload_throttled_total")
 
-    response = wait_until(throttled, "the client to be throttled")
-    assert (response.error_code, acquired(response)) == (0, [])
-    delivered += acquired(share.fetch_raw(max_bytes=100_000, max_wait_ms=0))
-    assert (time.monotonic() - begun) * 1000 >= 0.9 * response.throttle_time_ms
-    set_quota(wire, {"client-id": topic}, consumer_byte_rate=None)
-    wait_until(lambda: delivered.extend(acquired(share.fetch_raw())) or len(delivered) == count, "all records")
-    assert delivered == list(range(count))
-
-
-def test_e17_share_fetches_and_acknowledgements_count_in_the_time_of_requests(
-    wire: WireClient, topic: str, connect: Any, share: ShareConsumer
-) -> None:
-    """A throttled acknowledgement is applied; its response has the time, and the connection is muted."""
-    connect(f"{topic}-other").produce(topic)
-    assert wait_until(lambda: acquired(share.fetch_raw()), "the record") == [0]
-    set_quota(wire, {"client-id": topic}, request_percentage=0.01)
-    response = wait_until(lambda: (got := share.fetch_raw(max_wait_ms=0)).throttle_time_ms and got, "a throttle time")
-    assert (response.error_code, acquired(response)) == (0, [])
-    begun = time.monotonic()
-    done = share.acknowledge_raw([(0, 0, 0, [1])])
-    assert (done.error_code, done.responses[0].partitions[0].error_code) == (0, 0)
-    assert done.throttle_time_ms > 0
-    share.fetch_raw(max_wait_ms=0)
-    assert (time.monotonic() - begun) * 1000 >= 0.9 * done.throttle_time_ms
+    pressure = Pressure(broker, topic, 16)
+    try:
+        assert throttled() == 0
+        alter_broker(admin, "overload.queue.time.ms", "1")
+        wait_until(throttled, "answers with throttle times")
+        client = connect("bystander")
+        wait_until(
+            lambda: client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time_ms,
+            "another client to be slowed down",
+        )
+    finally:
+        pressure.stop()
+    client = connect("afterwards")
+    wait_until(
+        lambda: not client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time_ms,
+        "the throttle times to come to an end",
+    )
+    alter_broker(admin, "overload.queue.time.ms", None)

@@ -174,17 +174,6 @@ def test_auto_created_topic_is_usable_at_once(producer_of) -> None:
     assert delivered(producer_of(), name, b"first").offset() == 0
 
 
-def test_unknown_topic_is_named_to_the_consumer(consumer, topic) -> None:
-    listed = consumer.list_topics(topic, deadline_s())
-    assert listed.topics[topic].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
-def test_bad_topic_name_is_named_to_the_producer(producer_of) -> None:
-    with pytest.raises(KafkaException) as raised:
-        delivered(producer_of(), "not a name!", b"x")
-    assert code_of(raised) == KafkaError.TOPIC_EXCEPTION
-
-
 @pytest.mark.parametrize("acks", ["1", "all"])
 def test_too_large_a_record_is_rejected_and_the_next_one_accepted(admin, producer_of, topic, acks) -> None:
     create(admin, topic, max_message_bytes="2000")
@@ -193,27 +182,6 @@ def test_too_large_a_record_is_rejected_and_the_next_one_accepted(admin, produce
         delivered(producer, topic, b"x" * 5000)
     assert code_of(raised) == KafkaError.MSG_SIZE_TOO_LARGE
     assert delivered(producer, topic, b"x" * 1000).offset() == 0
-
-
-def test_admin_errors_carry_kafkas_codes(admin, topic) -> None:
-    create(admin, topic)
-    refused = {
-        NewTopic(topic, 1, 1): KafkaError.TOPIC_ALREADY_EXISTS,
-        NewTopic("no/slash", 1, 1): KafkaError.TOPIC_EXCEPTION,
-        NewTopic(f"{topic}-r", 1, 2): KafkaError.INVALID_REPLICATION_FACTOR,
-        NewTopic(f"{topic}-c", 1, 1, config={"no.such.config": "1"}): KafkaError.INVALID_CONFIG,
-        NewTopic(f"{topic}-v", 1, 1, config={"retention.ms": "soon"}): KafkaError.INVALID_CONFIG,
-    }
-    for new_topic, code in refused.items():
-        with pytest.raises(KafkaException) as raised:
-            admin.create_topics([new_topic])[new_topic.topic].result(deadline_s())
-        assert code_of(raised) == code, new_topic
-    with pytest.raises(KafkaException) as raised:
-        admin.delete_topics([f"{topic}-absent"])[f"{topic}-absent"].result(deadline_s())
-    assert code_of(raised) == KafkaError.UNKNOWN_TOPIC_OR_PART
-    with pytest.raises(KafkaException) as raised:
-        admin.create_partitions([NewPartitions(topic, 1)])[topic].result(deadline_s())
-    assert code_of(raised) == KafkaError.INVALID_PARTITIONS
 
 
 def test_topic_life_cycle(admin, producer_of, consumer, topic) -> None:

@@ -6,12 +6,12 @@ I68, I69; users row 10.
 import asyncio
 import threading
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import aiokafka
+import kafka
 import pytest
 from confluent_kafka import (
     ConsumerGroupState,
@@ -26,11 +26,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import consumer_of
-
-with warnings.catch_warnings():
-    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka
 
 BROKER_SETTINGS = {
     "group.consumer.heartbeat.interval.ms": 100,
@@ -238,7 +233,6 @@ def commit_by_kafka_python(bootstrap: str, topic: str, group: str, offset: int) 
         producer.close(timeout=deadline_s())
 
 
-@pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("commit", [commit_by_aiokafka, commit_by_kafka_python])
 def test_producers_that_name_the_group_alone_commit_for_its_members(
     broker: BrokerProcess,
@@ -256,13 +250,12 @@ def test_producers_that_name_the_group_alone_commit_for_its_members(
     assert describe(admin, group).type == ConsumerGroupType.CONSUMER
 
 
-@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_a_group_is_moved_to_the_new_protocol_and_back_one_member_at_a_time(
-    broker: BrokerProcess, admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str, strategy: str
+    broker: BrokerProcess, admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
 ) -> None:
     classic = {
         "group_protocol": "classic",
-        "partition_assignment_strategy": strategy,
+        "partition_assignment_strategy": "cooperative-sticky",
         "heartbeat_interval_ms": 100,
         "session_timeout_ms": 6000,
     }

@@ -212,11 +212,10 @@ def test_a_broker_stops_in_order_though_its_run_directory_is_full(tmp_path: Path
     with_mounts([small(tmp_path / "run", 64 << 10)], in_full_directory)
 
 
-@pytest.mark.parametrize("descriptors", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_start_with_closed_standard_descriptors_serves(tmp_path: Path, descriptors: str) -> None:
+def test_a_start_with_closed_standard_descriptors_serves(tmp_path: Path) -> None:
     """No file of the broker gets their numbers and the output meant for a terminal."""
     broker = BrokerProcess(tmp_path)
-    line = ["sh", "-c", f'exec "$@" {descriptors}', "sh", sys.executable, "-m", "rotunda", "start", *_sets()]
+    line = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-m", "rotunda", "start", *_sets()]
     places = ["--run-dir", str(tmp_path / "run"), "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
     with subprocess.Popen([*line, *places, "--set", "status.port=0"], cwd=REPOSITORY) as process:
         try:

@@ -108,14 +108,6 @@ def doctor_says(broker: BrokerProcess, listener: int, wrong: str) -> str:
     return done.stdout
 
 
-def test_tls_on_a_plain_port(broker: BrokerProcess) -> None:
-    def act() -> None:
-        client(broker, PLAIN_LISTENER, security_protocol="SSL")
-
-    assert "security.protocol=PLAINTEXT" in one_line(broker, act, "a TLS client")
-    assert "set security.protocol=PLAINTEXT in the client" in doctor_says(broker, PLAIN_LISTENER, "SSL")
-
-
 def test_plain_text_on_a_port_of_tls(broker: BrokerProcess) -> None:
     """From outside, `rotunda doctor` finds out the port's protocol, but not a missing client certificate."""
 
@@ -128,19 +120,6 @@ def test_plain_text_on_a_port_of_tls(broker: BrokerProcess) -> None:
     assert says in doctor_says(broker, SASL, "PLAINTEXT")
     says = "set security.protocol=SSL, or SASL_SSL if it has users, in the client"
     assert says in doctor_says(broker, OTHER_NAME, "PLAINTEXT")
-
-
-@pytest.mark.parametrize("listener", [PLAIN_LISTENER, GOOD])
-def test_http_on_a_kafka_port(broker: BrokerProcess, listener: int) -> None:
-    host, _, port = address(broker, listener).partition(":")
-
-    def act() -> None:
-        with socket.create_connection((host, int(port)), timeout=deadline_s()) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with suppress(OSError):
-                connection.recv(1)
-
-    assert "status page" in one_line(broker, act, "an HTTP request", "`rotunda status`")
 
 
 def test_a_certificate_that_has_expired(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:

@@ -105,15 +105,6 @@ def test_plain_producers(broker, wire, topic, chance) -> None:
     check_every_partition(broker, topic, writers)
 
 
-def test_several_roles_at_once(broker, wire, topic, chance) -> None:
-    """Handlers, controller and acceptor die; only a processor's death may cost a connection."""
-    create_topic(wire, topic, PARTITIONS)
-    writers = [Writer(f"mixed{n}", topic, [n, 4], depth=4) for n in range(4)]
-    work = [lambda stop, w=w: w.run(broker.port, stop) for w in writers]
-    under_fire(broker, chance, *work, roles=("handler", "controller", "acceptor"))
-    check_every_partition(broker, topic, writers)
-
-
 class IdempotentLoad:
     """A librdkafka producer with idempotence, five requests in flight, and all that it complains about."""
 
@@ -165,13 +156,13 @@ def test_idempotent_producer_and_a_tailing_consumer(broker, wire, topic, chance)
     def tail(stop: threading.Event) -> None:
         """Follow partition 0 on one connection with fetches that wait."""
         with WireClient(broker.port) as client:
-            answer = fetch(client, topic, 0, 0, max_wait_ms=200)
-            while not stop.is_set() or answer.records:
-                assert answer.error_code == 0
-                records = list(read_batches(answer.records))
+            response = fetch(client, topic, 0, 0, max_wait_ms=200)
+            while not stop.is_set() or response.records:
+                assert response.error_code == 0
+                records = list(read_batches(response.records))
                 assert [r.offset for r in records] == list(range(len(tailed), len(tailed) + len(records)))
                 tailed.extend(record.value for record in records)
-                answer = fetch(client, topic, 0, len(tailed), max_wait_ms=200)
+                response = fetch(client, topic, 0, len(tailed), max_wait_ms=200)
 
     under_fire(broker, chance, load.run, tail)
     assert not load.errors

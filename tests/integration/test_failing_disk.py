@@ -276,8 +276,8 @@ def alter(client: WireClient, key: str, value: str) -> None:
         return struct.pack(">h", len(each)) + each.encode()
 
     body = struct.pack(">ib", 1, 4) + text("") + struct.pack(">i", 1) + text(key) + b"\0" + text(value) + b"\0"
-    answer = client.call(44, 0, body)
-    assert struct.unpack_from(">ih", answer, 4)[1] == 0, answer
+    response = client.call(44, 0, body)
+    assert struct.unpack_from(">ih", response, 4)[1] == 0, response
 
 
 @pytest.mark.skipif(not may_mount(), reason="mounts of one's own take root")

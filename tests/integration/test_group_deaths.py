@@ -12,10 +12,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.groups.libraries import RUNNERS, Orders, collect_left_sockets
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 HANDLERS = 3
 BROKER_SETTINGS = {"num.io.threads": HANDLERS}
 PARTITIONS = 6

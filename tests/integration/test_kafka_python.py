@@ -1,21 +1,16 @@
 """An unmodified kafka-python 3 client against a real broker."""
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafka.admin import KafkaAdminClient
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
 
-with warnings.catch_warnings():
-    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
-    from kafka.admin import KafkaAdminClient
-
-pytestmark = [pytest.mark.walk, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
+pytestmark = pytest.mark.walk
 # kafka-python brings gzip; the other codecs need packages of its extras.
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
@@ -125,26 +120,6 @@ def test_positions_are_found_and_deleted_ones_are_out_of_range(admin, producer_o
         consumer.seek(partition, offset)
         with pytest.raises(errors.OffsetOutOfRangeError):
             consumer.poll(deadline_s() * 1000)
-
-
-def test_too_large_a_record_is_an_exception(admin, producer_of, topic) -> None:
-    create(admin, topic, max_message_bytes="2000")
-    producer = producer_of(enable_idempotence=False)  # with it, this client gives up for good on such an error
-    with pytest.raises(errors.MessageSizeTooLargeError):
-        producer.send(topic, b"x" * 5000).get(deadline_s())
-    assert producer.send(topic, b"x" * 500).get(deadline_s()).offset == 0
-
-
-def test_admin_errors_are_exceptions(admin, topic) -> None:
-    create(admin, topic)
-    with pytest.raises(errors.TopicAlreadyExistsError):
-        admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
-    with pytest.raises(errors.InvalidTopicError):
-        admin.create_topics({"no/slash": {"num_partitions": 1, "replication_factor": 1}})
-    with pytest.raises(errors.InvalidReplicationFactorError):
-        admin.create_topics({f"{topic}-r": {"num_partitions": 1, "replication_factor": 3}})
-    with pytest.raises(errors.UnknownTopicOrPartitionError):
-        admin.delete_topics([f"{topic}-absent"])
 
 
 def test_topic_life_cycle(admin, topic) -> None:

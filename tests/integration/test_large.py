@@ -36,11 +36,11 @@ def send(producer: Producer, topic: str, value: bytes) -> None:
         raise KafkaException(failures[0])
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_ten_megabyte_records(broker, wire, topic, codec) -> None:
     create_topic(wire, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, **UNLIMITED})
-    # Half of it does not compress, so that every codec has a large request to send.
+    # Half of it does not compress, so that there is a large request to send.
     sent = [os.urandom(RECORD_BYTES // 2) + bytes(RECORD_BYTES // 2), b"small", os.urandom(RECORD_BYTES)]
     for value in sent:
         send(producer, topic, value)

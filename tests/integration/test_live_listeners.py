@@ -101,20 +101,6 @@ def test_a30_a_waiting_request_has_its_response_before_its_connection_ends(broke
         client.expect_closed()
 
 
-def test_a30_replacements_know_the_listeners(broker: BrokerProcess, topic: str) -> None:
-    """Acceptor, processors and handlers are replaced before and after a listener was added."""
-    port = added(broker)
-    for role in ("acceptor", "processor", "handler"):
-        broker.kill(role)
-        works(port, f"{topic}-{role}")
-    broker.kill("acceptor", wait=False)
-    set_listeners(broker, OUTER="127.0.0.1:0")
-    wait_until(lambda: is_refused(port), "nobody listens there any more")
-    wait_until(lambda: len(broker.ports()) == 2 and port not in broker.ports(), "another is open")
-    for each in broker.ports():
-        works(each, f"{topic}-{each}")
-
-
 def test_a30_listeners_outlive_the_whole_broker(broker: BrokerProcess, topic: str) -> None:
     """Every process is killed as soon as the command has returned, whether the listener was open by then or not."""
     set_listeners(broker, INNER="127.0.0.1:0")
@@ -186,18 +172,3 @@ def test_a30_a_port_moves_from_one_listener_to_another(broker: BrokerProcess, to
     wait_until(lambda: not is_refused(port), "the other listener is open")
     wait_until(lambda: broker.ports() == [broker.port, port], "and it is told")
     works(port, topic)
-
-
-def test_a30_quotas_hold_for_clients_of_a_new_listener(broker: BrokerProcess, topic: str) -> None:
-    """E18: processes that got the quotas before the listener was added find its clients, exempt or not."""
-    done = broker.command("quota", "set", "--default", "client-id", "request_percentage=10000")
-    assert done.returncode == 0, done.stderr
-    done = broker.command("config", "set", "broker.quota.white.list.listener=INNER", "broker.quota.request.rate=10000")
-    assert done.returncode == 0, done.stderr
-    port = added(broker)
-    works(port, f"{topic}-one")
-    set_listeners(broker, OUTER="127.0.0.1:0")
-    wait_until(lambda: is_refused(port), "nobody listens there any more")
-    wait_until(lambda: len(broker.ports()) == 2 and port not in broker.ports(), "another is open")
-    works(broker.ports()[1], f"{topic}-two")
-    assert "fault" not in broker.log_text()

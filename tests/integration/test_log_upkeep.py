@@ -1,12 +1,10 @@
 """Retention and compaction on a running broker: settings count from when they are set, whichever process dies."""
 
 import os
-import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, ResourceType
@@ -97,41 +95,3 @@ def test_cleanup_policy(broker: BrokerProcess, topic: str) -> None:
     made.set(cleanup_policy="delete", retention_bytes=-1)
     made.produce(20, key="k1")
     assert [key for _, key in made.records()][-20:] == [b"k1"] * 20
-
-
-def kill_one(broker: BrokerProcess, role: str, killed: set[int]) -> None:
-    """SIGKILL the first process of a role as soon as there is one that was not killed before, and note its id."""
-
-    def living() -> dict[str, Any] | None:
-        row = broker.processes(role)[0]
-        return row if row["state"] in {"starting", "running"} and row["pid"] not in killed else None
-
-    pid = wait_until(living, f"a {role} to kill")["pid"]
-    killed.add(pid)
-    os.kill(pid, signal.SIGKILL)
-
-
-def test_nothing_is_lost_by_any_death(broker: BrokerProcess, topic: str) -> None:
-    """Cleaner and handlers are killed while segments are swapped; row `12`: no connection is dropped by the cleaner."""
-    made = Topic(
-        broker,
-        topic,
-        {"cleanup.policy": "compact", "internal.segment.bytes": 2000, "min.cleanable.dirty.ratio": 0,
-         "file.delete.delay.ms": 1},
-    )  # fmt: skip
-    produced = 0
-    killed: set[int] = set()
-    for number in range(8):
-        made.produce(15, key="k#")
-        produced += 15
-        role = "cleaner" if number % 4 else "handler"
-        kill_one(broker, role, killed)
-        found = made.records()
-        newest = dict(reversed([(key, offset) for offset, key in reversed(found)]))
-        assert {key: produced - 15 + int(key[1:]) for key in newest if key} == newest
-        assert [offset for offset, _ in found] == sorted({offset for offset, _ in found})
-    wait_until(lambda: len(made.records()) < 60, "it is compacted")
-    assert all(row["restarts"] for row in broker.processes("cleaner"))
-    checkpoint = made.directory.parent / "cleaner-offset-checkpoint"
-    # It is written when all of the partition has been compacted.
-    wait_until(lambda: checkpoint.exists() and f"{topic} 0 " in checkpoint.read_text(), "a checkpoint")

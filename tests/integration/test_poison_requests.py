@@ -43,15 +43,13 @@ def send_poison(broker: BrokerProcess, api_key: int, version: int, body: bytes) 
         assert client.socket.recv(1) == b""
 
 
-@pytest.mark.parametrize("what", ["metadata", "produce", "forwarded", "create"])
+@pytest.mark.parametrize("what", ["forwarded", "create"])
 def test_a_request_that_kills_costs_a_few_deaths_and_its_own_connection(
     broker: BrokerProcess, wire: WireClient, topic: str, what: str
 ) -> None:
     create_topic(wire, topic, 4)
     killing, name = record_batch([KILLS]), NAME + topic
     api_key, version, body = {
-        "metadata": (METADATA, 4, metadata_body([name])),
-        "produce": (PRODUCE, PRODUCE_VERSION, produce_body([(topic, 0, killing)])),
         "forwarded": (PRODUCE, PRODUCE_VERSION, produce_body([(topic, n, killing) for n in range(4)])),
         "create": (
             CREATE_TOPICS,

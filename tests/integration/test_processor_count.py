@@ -57,9 +57,9 @@ def test_a28_a_response_under_way_leaves_before_its_connection_is_closed(own_bro
         client.send(request_frame(FETCH, FETCH_VERSION, number, fetch_body(topic, 0, 0, max_wait_ms=3000)))
     set_processors(own_broker, 1)
     for number, client in enumerate(clients):
-        answer = client.receive_frame()
-        assert int.from_bytes(answer[:4], "big") == number
-        assert read_fetch(answer[4:])[0].error_code == 0
+        response = client.receive_frame()
+        assert int.from_bytes(response[:4], "big") == number
+        assert read_fetch(response[4:])[0].error_code == 0
     assert sum(map(WireClient.is_served, clients)) == 2
     exposition: Exposition = wait_until(lambda: _settled(own_broker, 2), "the counts follow")
     assert {each.labels["processor"] for each in exposition.samples["rotunda_response_queue_size"]} == {"0"}
@@ -95,17 +95,3 @@ def test_a29_connections_not_received_by_a_killed_processor_are_closed_and_uncou
     assert all(map(WireClient.is_served, fresh))
     for client in (*received, *queued, *fresh):
         client.close()
-
-
-def test_a28_a_killed_acceptor_hands_nothing_to_removed_processors(own_broker: BrokerProcess) -> None:
-    """It is killed when the number has changed and it may not have read it; its replacement confirms it."""
-    for _ in range(3):
-        set_on_broker(own_broker.bootstrap, SETTING, "1")
-        own_broker.kill("acceptor")
-        wait_until(lambda: len(own_broker.processes("processor")) == 1, "one has ended")
-        clients = [WireClient(own_broker.port) for _ in range(4)]
-        assert all(map(WireClient.is_served, clients))
-        set_processors(own_broker, 2)
-        assert all(map(WireClient.is_served, clients))
-        for client in clients:
-            client.close()

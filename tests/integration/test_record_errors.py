@@ -36,8 +36,8 @@ def test_records_without_a_key_are_named_and_no_others(wire, topic, codec) -> No
         )
         wanted = ProduceErrors(INVALID_RECORD, message, [(index, text) for index in (1, 3, 4, 5)])
         none = ProduceErrors(0, "", [])
-        answers = [produce_errors(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
-        assert answers == [wanted, none, none, wanted, none]
+        responses = [produce_errors(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
+        assert responses == [wanted, none, none, wanted, none]
 
 
 def test_no_record_is_blamed_for_an_error_of_its_batch(wire, topic) -> None:
@@ -65,9 +65,9 @@ def test_records_whose_time_is_out_of_range_are_named_and_no_others(wire, topic,
     bad = record_batch([b"x"] * 5, timestamp_ms=now_ms - 4 * HOUR_MS, timestamp_step_ms=2 * HOUR_MS, codec=codec)
     for partition in range(PARTITIONS):
         none = ProduceErrors(0, "", [])
-        answers = [produce_errors(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
-        assert [answers[index] for index in (1, 2, 4)] == [none] * 3
-        for rejection in (answers[0], answers[3]):
+        responses = [produce_errors(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
+        assert [responses[index] for index in (1, 2, 4)] == [none] * 3
+        for rejection in (responses[0], responses[3]):
             assert rejection.error_code == INVALID_TIMESTAMP
             assert rejection.message == "One or more records have been rejected due to invalid timestamp"
             assert [index for index, _ in rejection.records] == [0, 1, 3, 4]

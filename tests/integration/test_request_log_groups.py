@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
@@ -68,44 +68,3 @@ def test_rebalances_have_a_cause_a_length_and_members(start: Start, protocol: st
     joins = told(broker, "team", "join")
     assert {row["members"] for row in joins} == {1, 2}
     assert {row["topic"] for row in joins} == {None}
-
-
-def test_the_lag_of_a_group(start: Start) -> None:
-    """Users row 17: the unread records of a topic, since when, in which partition; nothing while nothing moves."""
-    broker = start(request_log_roles_interval_ms=300)
-    with WireClient(broker.port) as client:
-        create_topic(client, "read", 2)
-    began = time.time()
-    produce(broker, 10)
-    consumer = member(broker, "slow")
-    consumer.commit(offsets=[TopicPartition("read", 0, 4), TopicPartition("read", 1, 0)], asynchronous=False)
-    wait_until(lambda: [row["records"] for row in told(broker, "slow", "lag")][-1:] == [6], "what is unread")
-    (row,) = told(broker, "slow", "lag")[-1:]
-    assert (row["topic"], row["partition"], row["members"], row["kind"]) == ("read", 0, 1, "classic")
-    assert 0 <= row["durationUs"] < (time.time() - began) * 1e6
-    produce(broker, 5)
-    wait_until(lambda: told(broker, "slow", "lag")[-1]["records"] == 11, "more that is unread")
-    consumer.commit(offsets=[TopicPartition("read", 0, 15)], asynchronous=False)
-    wait_until(lambda: told(broker, "slow", "lag")[-1]["records"] == 0, "nothing that is unread")
-    (row,) = told(broker, "slow", "lag")[-1:]
-    assert (row["durationUs"], row["partition"]) == (0, None)
-    count = len(told(broker, "slow", "lag"))
-    # The member continues to send heartbeats meanwhile, so rows of roles are written.
-    sets = len({row["time"] for row in rows(broker, "roles")})
-    wait_until(lambda: len({row["time"] for row in rows(broker, "roles")}) > sets + 1 or consumer.poll(0.1), "time")
-    assert len(told(broker, "slow", "lag")) == count
-    consumer.close()
-
-
-def test_lag_is_recorded_after_a_death(start: Start) -> None:
-    broker = start(request_log_roles_interval_ms=300, num_io_threads=1)
-    with WireClient(broker.port) as client:
-        create_topic(client, "read", 1)
-    produce(broker, 3)
-    consumer = member(broker, "kept")
-    consumer.commit(offsets=[TopicPartition("read", 0, 1)], asynchronous=False)
-    wait_until(lambda: told(broker, "kept", "lag"), "what is unread")
-    broker.kill("handler", 0)
-    produce(broker, 2)
-    wait_until(lambda: told(broker, "kept", "lag")[-1]["records"] == 4, "what is unread now")
-    consumer.close()

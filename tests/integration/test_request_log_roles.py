@@ -7,7 +7,7 @@ import psutil
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch
-from tests.support.request_log import Start, rows, set_while_running
+from tests.support.request_log import Start, rows
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import API_VERSIONS, PRODUCE, PRODUCE_VERSION, create_topic, produce_body
 
@@ -56,20 +56,6 @@ def test_rows_agree_with_the_system_and_the_clients(start: Start) -> None:
     assert {row["cpus"] for row in found} == {len(os.sched_getaffinity(broker.pid()))}
 
 
-def test_deaths_are_counted(start: Start) -> None:
-    broker = start(request_log_roles_interval_ms=300, num_io_threads=1)
-    with WireClient(broker.port) as client:
-        client.call(API_VERSIONS, 0)
-        broker.kill("handler", 0)
-
-        def counted() -> set[tuple[int, int]]:
-            client.call(API_VERSIONS, 0)
-            found = rows(broker, "roles")
-            return {(row["restarts"], row["generation"]) for row in found if row["role"] == "handler"}
-
-        wait_until(lambda: (1, 2) in counted(), "rows of the replacement")
-
-
 def test_an_orderly_stop_leaves_no_gap(start: Start) -> None:
     broker = start(request_log_roles_interval_ms=60_000)
     with WireClient(broker.port) as client:
@@ -79,24 +65,3 @@ def test_an_orderly_stop_leaves_no_gap(start: Start) -> None:
     broker.stop()
     found = rows(broker, "roles")
     assert (len(found), {row["traffic"] for row in found}, rows(broker, "gaps")) == (expected, {True}, [])
-
-
-def test_the_interval_changes_while_the_broker_runs(start: Start) -> None:
-    broker = start(request_log_roles_interval_ms=0)
-    with WireClient(broker.port) as client:
-        client.call(API_VERSIONS, 0)
-        wait_until(lambda: rows(broker, "requests"), "the recorder has begun")
-        assert rows(broker, "roles") == []
-        set_while_running(broker, request_log_roles_interval_ms=200)
-        wait_until(lambda: client.call(API_VERSIONS, 0) and rows(broker, "roles"), "rows")
-        set_while_running(broker, request_log_roles_interval_ms=0)
-
-        def quiet() -> bool:
-            """Return whether a whole file is finished after the last rows, while requests arrive."""
-            client.call(API_VERSIONS, 0)
-            last, newest = (max(row["time"] for row in rows(broker, name)) for name in ("roles", "requests"))
-            return bool((newest - last).total_seconds() > 1)
-
-        wait_until(quiet, "no more rows")
-    broker.stop()
-    assert rows(broker, "gaps") == []

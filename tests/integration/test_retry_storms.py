@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,14 +20,6 @@ from tests.support.deadline import deadline_s, wait_until
 from tests.support.described_requests import receive_answer, send_request
 from tests.support.exposition import Exposition
 from tests.support.wire_client import WireClient
-
-with warnings.catch_warnings():
-    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer, TopicPartition
-    from kafka.structs import OffsetAndMetadata
-
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 
 DELAY_MS = 300
 #: Far more than the five errors that pass, and few enough to be in flight together.
@@ -54,32 +45,13 @@ def own(tmp_path: Path) -> Iterator[RotundaBroker]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RotundaBroker]:
-    """Yield one that does, and that a module's tests share."""
-    with broker(tmp_path_factory.mktemp("on"), automq_retry_storm_backoff_enabled="true") as running:
-        yield running
-
-
-@pytest.fixture
-def holding(tmp_path: Path) -> Iterator[tuple[RotundaBroker, WireClient]]:
-    """Yield a broker that delays responses for long, and a client with many of them outstanding."""
-    long = {"automq_retry_storm_backoff_enabled": "true", "automq_retry_storm_backoff_max_delay_ms": 10_000}
-    with broker(tmp_path, **long) as running, connected(running) as wire:
-        # The status page may begin to serve after the broker, and the responses are held back for ten seconds only.
-        assert delayed(running) == 0
-        send_produce(wire, MANY)
-        wait_until(lambda: delayed(running), "answers to be held back")
-        yield running, wire
-
-
 def connected(broker: RotundaBroker) -> WireClient:
     return WireClient(int(broker.bootstrap.rpartition(":")[2]))
 
 
 def metric(broker: RotundaBroker, name: str) -> float:
-    with urlopen(broker.status_url.rstrip("/") + "/metrics") as answer:  # noqa: S310 - our own address
-        return Exposition(answer.read().decode()).total(f"processor_{name}")
+    with urlopen(broker.status_url.rstrip("/") + "/metrics") as response:  # noqa: S310 - our own address
+        return Exposition(response.read().decode()).total(f"processor_{name}")
 
 
 def delayed(broker: RotundaBroker) -> float:
@@ -94,8 +66,10 @@ def send_produce(wire: WireClient, count: int = 1) -> None:
 
 
 def produce_errors(wire: WireClient, count: int = 1) -> list[int]:
-    answers = [receive_answer(wire, ApiKey.PRODUCE, 9) for _ in range(count)]
-    return [int(part.error_code) for each in answers for topic in each.responses for part in topic.partition_responses]
+    responses = [receive_answer(wire, ApiKey.PRODUCE, 9) for _ in range(count)]
+    return [
+        int(part.error_code) for each in responses for topic in each.responses for part in topic.partition_responses
+    ]
 
 
 def storm(wire: WireClient) -> list[int]:
@@ -114,7 +88,7 @@ def took_ms(wire: WireClient) -> float:
 def until_delayed(broker: RotundaBroker, fail: Callable[[], object]) -> float:
     """Fail until a response has been delayed; return how many were."""
     before = delayed(broker)
-    return wait_until(lambda: (fail(), delayed(broker) - before)[1], "an answer to be held back")
+    return wait_until(lambda: (fail(), delayed(broker) - before)[1], "a response to be held back")
 
 
 def test_d22_off_it_costs_nobody_anything_and_on_it_makes_a_storm_slow(own: RotundaBroker) -> None:
@@ -138,42 +112,13 @@ def test_d22_off_it_costs_nobody_anything_and_on_it_makes_a_storm_slow(own: Rotu
     assert {each.error for each in held} == {"UNKNOWN_TOPIC_OR_PARTITION"}
 
 
-def test_d22_a_broker_that_stops_gives_every_response_at_once(holding: tuple[RotundaBroker, WireClient]) -> None:
-    running, wire = holding
-    running.stop()
-    assert produce_errors(wire, MANY) == [UNKNOWN] * MANY
-
-
-@pytest.mark.parametrize("role", ["handler", "processor"])
-def test_d22_nothing_is_left_of_a_process_that_dies_meanwhile(
-    holding: tuple[RotundaBroker, WireClient], role: str
-) -> None:
-    """Delayed responses are their processor's: they outlive the handler, and end with the connections."""
-    running, wire = holding
-    running.kill(role)
-    if role == "handler":
-        assert produce_errors(wire, MANY) == [UNKNOWN] * MANY
-    else:
-        wait_until(lambda: _has_ended(wire), "the end of the connection")
-    wait_until(lambda: metric(running, "answers_held_back") == 0, "nothing to be held back")
-    with connected(running) as wire:
-        send_produce(wire)
-        assert produce_errors(wire) == [UNKNOWN]
-
-
-def _has_ended(wire: WireClient) -> bool:
-    try:
-        return not wire.socket.recv(1 << 16)
-    except ConnectionError:
-        return True
-
-
-def test_d22_librdkafka_is_slowed_down_and_recovers(on: RotundaBroker) -> None:
+def test_d22_librdkafka_is_slowed_down_and_recovers(own: RotundaBroker) -> None:
     """Its application sees no error: rejected requests are retried until accepted, and their records are there once."""
-    on.create_topic("orders")
+    set_on_broker(own.bootstrap, ENABLED, "true")
+    own.create_topic("orders")
     producer = Producer(
         {
-            "bootstrap.servers": on.bootstrap,
+            "bootstrap.servers": own.bootstrap,
             "enable.idempotence": True,
             "retry.backoff.ms": 1,
             "retry.backoff.max.ms": 1,
@@ -185,31 +130,10 @@ def test_d22_librdkafka_is_slowed_down_and_recovers(on: RotundaBroker) -> None:
         reports.append((error, message.offset()))
 
     def fail() -> None:
-        fault = on.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=4, topic="orders")
+        fault = own.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=4, topic="orders")
         producer.produce("orders", b"apples", on_delivery=told)
         assert producer.flush(deadline_s()) == 0
         assert fault.count == 4
 
-    until_delayed(on, fail)
+    until_delayed(own, fail)
     assert reports == [(None, offset) for offset in range(len(reports))]
-
-
-def test_d22_kafka_python_is_slowed_down_and_recovers(on: RotundaBroker) -> None:
-    on.create_topic("parcels")
-    partition = TopicPartition("parcels", 0)
-    consumer = KafkaConsumer(
-        bootstrap_servers=on.bootstrap, group_id="shop", enable_auto_commit=False, retry_backoff_ms=1
-    )
-    consumer.assign([partition])
-    offset = 0
-
-    def fail() -> None:
-        nonlocal offset
-        fault = on.fail("OffsetCommit", "NOT_COORDINATOR", times=4, group="shop")
-        offset += 1
-        consumer.commit({partition: OffsetAndMetadata(offset, "", -1)})
-        assert fault.count == 4
-        assert consumer.committed(partition) == offset
-
-    until_delayed(on, fail)
-    consumer.close()

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, ResourceType
 
-from rotunda.broker.coordinator.share_state.share_fetches import MOST_BEGUN
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_configs
 from tests.support.deadline import deadline_s, wait_until
-from tests.support.feeds import random_seed
 from tests.support.share_consumer import ShareConsumer, topic_id_of
 
 BROKER_SETTINGS = {
@@ -37,7 +33,6 @@ BROKER_SETTINGS = {
 OWN_SETTINGS = BROKER_SETTINGS
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 PARTITIONS = (0, 1)
-KILLS = 8
 
 Make = Callable[..., ShareConsumer]
 
@@ -390,100 +385,6 @@ def test_records_that_snapshots_replace_are_deleted_from_the_state_topic(
 
     wait_until(is_pruned, "a later start of the log")
     reader.close()
-
-
-class Reader:
-    """A share consumer that acknowledges at random and survives every error."""
-
-    def __init__(self, broker: BrokerProcess, topic: Topic, group: str, seed: int, done: threading.Event) -> None:
-        self._broker, self._topic, self._group, self._done = broker, topic, group, done
-        self._random = random.Random(seed)
-        #: By partition and offset, the time at which its acceptance was confirmed.
-        self.accepted: dict[tuple[int, int], float] = {}
-        #: Accepted in a request without a response: it may have been applied.
-        self.unanswered: set[tuple[int, int]] = set()
-        #: With the times at which the fetches were sent.
-        self.delivered: list[tuple[int, int, float]] = []
-
-    def run(self) -> None:
-        while not self._done.is_set():
-            consumer = None
-            with suppress(AssertionError, OSError):
-                consumer = ShareConsumer(self._broker.port, self._group, self._topic.id, PARTITIONS)
-                self._read(consumer)
-            if consumer is not None:
-                consumer.close()
-
-    def _read(self, consumer: ShareConsumer) -> None:
-        pending: list[tuple[int, int, int, list[int]]] = []
-        while not self._done.is_set():
-            sent = time.monotonic()
-            got = consumer.fetch(pending, max_wait_ms=100, max_records=self._random.choice((1, 20, 500)))
-            now = time.monotonic()
-            for partition, *batch in pending:
-                if partition in got and got[partition].acknowledged == 0:
-                    accepted = self._accepted_in(partition, *batch)
-                    self.accepted |= dict.fromkeys(accepted, now)
-                    self.unanswered -= accepted
-            pending = []
-            for partition, each in got.items():
-                for first, last, _ in each.acquired:
-                    self.delivered += [(partition, offset, sent) for offset in range(first, last + 1)]
-                    if self._random.random() < 0.9:
-                        types = [ACCEPT if self._random.random() < 0.9 else RELEASE for _ in range(first, last + 1)]
-                        pending.append((partition, first, last, types))
-                        self.unanswered |= self._accepted_in(partition, first, last, types)
-
-    @staticmethod
-    def _accepted_in(partition: int, first: int, last: int, types: Sequence[int]) -> set[tuple[int, int]]:
-        return {(partition, offset) for offset in range(first, last + 1) if types[offset - first] == ACCEPT}
-
-
-def test_nothing_accepted_is_redelivered_and_nothing_is_lost_while_processes_die(
-    admin: AdminClient, broker: BrokerProcess, make: Make, topic: Topic
-) -> None:
-    """S96-S98."""
-    seed = random_seed()
-    group = configured(admin, record_lock_duration_ms=1000, delivery_count_limit=10)
-    make(group).close()
-    done = threading.Event()
-    readers = [Reader(broker, topic, group, seed + number, done) for number in range(3)]
-    chance, written = random.Random(seed), 0
-    with ThreadPoolExecutor(len(readers)) as executor:
-        running = [executor.submit(reader.run) for reader in readers]
-        try:
-            for _ in range(KILLS):
-                for partition in PARTITIONS:
-                    topic.write(50, partition)
-                written += 50
-                broker.kill(*chance.choice((("handler", 0), ("handler", 1), ("processor", 0))))
-            wanted = {(partition, offset) for partition in PARTITIONS for offset in range(written)}
-            wait_until(
-                lambda: wanted <= {key for reader in readers for key in {*reader.accepted, *reader.unanswered}},
-                f"all accepted (seed {seed})",
-            )
-        finally:
-            done.set()
-        for each in running:
-            each.result(deadline_s())
-    accepted: dict[tuple[int, int], float] = {}
-    for reader in readers:
-        for key, at in reader.accepted.items():
-            assert key not in accepted, f"{key} was accepted twice (seed {seed})"
-            accepted[key] = at
-    for reader in readers:
-        for partition, offset, sent in reader.delivered:
-            at = accepted.get((partition, offset), sent + 1)
-            assert sent < at, f"{partition}-{offset} was delivered again (seed {seed})"
-
-
-def test_a_session_of_many_partitions_begins_over_several_runs(broker: BrokerProcess, admin: AdminClient) -> None:
-    wide = Topic(broker, admin, partitions=MOST_BEGUN * 2 + 50)
-    wide.write(1, wide.partitions[-1])
-    with closing(ShareConsumer(broker.port, configured(admin), wide.id, wide.partitions).join(wide.name)) as consumer:
-        found = consumer.fetch(max_wait_ms=0)
-        assert not any(got.acquired for got in found.values())
-        assert consumer.fetch(max_wait_ms=10_000)[wide.partitions[-1]].acquired == [(0, 0, 1)]
 
 
 def test_records_in_flight_count_in_the_memory_of_groups(own_broker: BrokerProcess) -> None:

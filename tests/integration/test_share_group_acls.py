@@ -72,8 +72,10 @@ def binding(kind: Kind, name: str, operation: AclOperation) -> AclBinding:
 def joined(port: int, group: str, topics: list[str]) -> bool:
     said = {"group_id": group, "member_id": MEMBER, "member_epoch": 0, "subscribed_topic_names": topics}
     with WireClient(port) as client:
-        answer = ask(client, ApiKey.SHARE_GROUP_HEARTBEAT, 1, said)
-        return answer.error_code == 0 and answer.assignment is not None and bool(answer.assignment.topic_partitions)
+        response = ask(client, ApiKey.SHARE_GROUP_HEARTBEAT, 1, said)
+        return (
+            response.error_code == 0 and response.assignment is not None and bool(response.assignment.topic_partitions)
+        )
 
 
 def asked(port: int, key: ApiKey, version: int, **fields: Any) -> Any:

@@ -4,7 +4,6 @@ Values are those of Kafka's own server.properties and broker.properties, of the 
 of one in wide use; only ports are free ones, and the data directory is the test's.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,17 +17,10 @@ from confluent_kafka.admin import (
     ConfigSource,
     ResourceType,
 )
+from kafka.admin import KafkaAdminClient
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import deadline_s
-
-with warnings.catch_warnings():
-    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.admin import KafkaAdminClient
-
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
-
 
 _PROTOCOLS = (
     "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,"
@@ -59,17 +51,6 @@ FILES = {
         "listeners": "PLAINTEXT://:0,CONTROLLER://:9093",
         "inter.broker.listener.name": "PLAINTEXT",
         "advertised.listeners": "PLAINTEXT://localhost:0,CONTROLLER://localhost:9093",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": _PROTOCOLS,
-        **_SIZES,
-    },
-    "broker.properties": {
-        "process.roles": "broker",
-        "node.id": "2",
-        "controller.quorum.bootstrap.servers": "localhost:9093",
-        "listeners": "PLAINTEXT://localhost:0",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "advertised.listeners": "PLAINTEXT://localhost:0",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": _PROTOCOLS,
         **_SIZES,

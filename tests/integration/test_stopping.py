@@ -43,16 +43,6 @@ def members(broker: BrokerProcess, clients: ExitStack) -> tuple[Member, Member, 
     return first, second, waiting
 
 
-def nobody(broker: BrokerProcess, clients: ExitStack) -> None:
-    """Hold a connection without a request."""
-    clients.enter_context(WireClient(broker.port)).call(18, 0)
-
-
-def a_join(broker: BrokerProcess, clients: ExitStack) -> None:
-    """Make the second member wait for the first to rejoin, which it does not."""
-    members(broker, clients)
-
-
 def a_sync(broker: BrokerProcess, clients: ExitStack) -> None:
     """Make a member wait for the leader's assignment, which is never sent."""
     leader, follower, waiting = members(broker, clients)
@@ -76,7 +66,7 @@ def long_requests(broker: BrokerProcess, clients: ExitStack) -> None:
         clients.enter_context(WireClient(broker.port)).send(request)
 
 
-@pytest.mark.parametrize("waits", [nobody, a_join, a_sync, a_fetch, long_requests])
+@pytest.mark.parametrize("waits", [a_sync, a_fetch, long_requests])
 def test_a_stop_does_not_wait_for_waiting_requests(
     own: BrokerProcess, waits: Callable[[BrokerProcess, ExitStack], None]
 ) -> None:

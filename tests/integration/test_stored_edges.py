@@ -118,8 +118,8 @@ class Walker:
             }
             for kind, name, key, value in changes
         ]
-        answers = self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, requests)
-        codes = [answer.responses[0].error_code for answer in answers]
+        responses = self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, requests)
+        codes = [response.responses[0].error_code for response in responses]
         self.accepted(codes)
         return [change for change, code in zip(changes, codes, strict=True) if code == 0]
 
@@ -152,7 +152,7 @@ class Walker:
         fields = {"client_software_name": "test", "client_software_version": "1"}
         [features] = self.ask(ApiKey.API_VERSIONS, 3, [fields])
         return {
-            "configs": [answer.results for answer in self.ask(ApiKey.DESCRIBE_CONFIGS, 4, requests)],
+            "configs": [response.results for response in self.ask(ApiKey.DESCRIBE_CONFIGS, 4, requests)],
             "quotas": sorted(map(str, quotas.entries)),
             "acls": sorted(
                 f"{each.resource_type} {each.resource_name} {acl}" for each in acls.resources for acl in each.acls
@@ -310,14 +310,14 @@ def feature_requests() -> Iterator[dict[str, Any]]:
 
 def test_quotas_acls_credentials_and_features(broker: BrokerProcess) -> None:
     walker = Walker(broker)
-    answers = walker.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, list(quota_requests()))
-    assert walker.accepted(answer.entries[0].error_code for answer in answers) > 100
-    answers = walker.ask(ApiKey.CREATE_ACLS, 3, list(acl_requests()))
-    assert walker.accepted(answer.results[0].error_code for answer in answers) > 20
-    answers = walker.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, list(credential_requests()))
-    assert walker.accepted((answer.results[0].error_code for answer in answers), SCRAM_REFUSALS) > 8
-    answers = walker.ask(ApiKey.UPDATE_FEATURES, 1, list(feature_requests()))
-    assert walker.accepted(answer.error_code for answer in answers) > 5
+    responses = walker.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, list(quota_requests()))
+    assert walker.accepted(response.entries[0].error_code for response in responses) > 100
+    responses = walker.ask(ApiKey.CREATE_ACLS, 3, list(acl_requests()))
+    assert walker.accepted(response.results[0].error_code for response in responses) > 20
+    responses = walker.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, list(credential_requests()))
+    assert walker.accepted((response.results[0].error_code for response in responses), SCRAM_REFUSALS) > 8
+    responses = walker.ask(ApiKey.UPDATE_FEATURES, 1, list(feature_requests()))
+    assert walker.accepted(response.error_code for response in responses) > 5
     before = walker.described(0, 0)
     walker = walker.restarted()
     assert walker.described(0, 0) == before

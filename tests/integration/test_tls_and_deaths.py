@@ -89,11 +89,11 @@ class Client:
             self.go_to(self.step.replace("sent", "answered"))
         self._send(ApiKey.METADATA, 1, topics=[])
         try:
-            answer = self._read(ApiKey.METADATA, 1)
+            response = self._read(ApiKey.METADATA, 1)
         except OSError:
             return None
         assert self.has_ended()
-        return answer
+        return response
 
     def has_ended(self) -> bool:
         """Read the remaining bytes, to the end of the connection."""

@@ -102,6 +102,6 @@ def test_a_batch_that_is_sent_again_after_a_restart(restarted: BrokerProcess, to
     restarted.start()
     with WireClient(restarted.port) as wire:
         for name, batch in batches.items():
-            answer = produce(wire, f"{topic}-{name}", 0, batch, acks=-1)
-            assert (answer.error_code, answer.base_offset) == (0, 0), name
+            response = produce(wire, f"{topic}-{name}", 0, batch, acks=-1)
+            assert (response.error_code, response.base_offset) == (0, 0), name
             assert list_offset(wire, f"{topic}-{name}", 0, -1)[1] == 3, name

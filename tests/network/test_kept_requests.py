@@ -9,24 +9,17 @@ from rotunda.broker.network.processor.channel import Channel
 from rotunda.broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
 from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 from tests.support.feeds import random_seed
-from tests.support.processor_bench import ProcessorBench
+from tests.support.processor_bench import CREATE_TOPICS, METADATA, PRODUCE, ProcessorBench
 from tests.support.wire_client import request_frame
 
-PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 CONNECTION_MOST_BYTES, MOST_BYTES = 100_000, 150_000
 LARGE_BYTES = 40_000
-
 
 BENCH_OPTIONS = {"pipeline_max_bytes": CONNECTION_MOST_BYTES, "pipeline_max_total_bytes": MOST_BYTES}
 
 
 def frame(correlation_id: int, body_bytes: int = 0, api_key: int = METADATA) -> bytes:
     return request_frame(api_key, 4, correlation_id, bytes(body_bytes))
-
-
-def nothing_more(bench: ProcessorBench) -> bool:
-    bench.run_once(5)
-    return not bench.targets[0].take()
 
 
 def fill(bench: ProcessorBench) -> None:
@@ -40,7 +33,7 @@ def test_a_connection_over_its_memory_is_read_again_with_each_response(bench: Pr
     client, other = bench.connect(), bench.connect()
     client.send(b"".join(frame(number, LARGE_BYTES) for number in range(5)))
     requests = bench.requests(3)
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     assert bench.value("mutes", "pipeline_bytes") == 1
     assert not bench.restless()
     other.send(frame(9, LARGE_BYTES))
@@ -48,7 +41,7 @@ def test_a_connection_over_its_memory_is_read_again_with_each_response(bench: Pr
     bench.targets[0].answer(requests[0], b"first")
     assert client.receive(5) == b"first"
     assert [each.correlation_id for each in bench.requests(1)] == [3]
-    assert nothing_more(bench)
+    assert bench.nothing_more()
 
 
 def test_produce_does_not_count(bench: ProcessorBench) -> None:
@@ -66,7 +59,7 @@ def test_without_room_a_connection_has_one_request_more_and_small_ones_as_ever(b
     large.send(frame(70, LARGE_BYTES) + frame(71))
     (request,) = bench.requests(1)
     assert request.correlation_id == 70
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     assert bench.published_value("requests_not_kept") == 1
     assert bench.published_value("requests_kept_bytes") <= MOST_BYTES
     bench.targets[0].answer(request, b"seventy")
@@ -123,7 +116,7 @@ def test_d10_responses_held_for_an_earlier_one_count_as_output() -> None:
         narrow.run_once(3)
         assert narrow.value("mutes", "output") == 1
         client.send(frame(3))
-        assert nothing_more(narrow)
+        assert narrow.nothing_more()
         assert not narrow.restless()
         narrow.targets[0].answer(first, b"x")
         assert len(client.receive(100_001)) == 100_001

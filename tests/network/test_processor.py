@@ -11,27 +11,14 @@ from rotunda.broker.network.processor.channel import Channel
 from rotunda.broker.network.processor.processor import NEW_CONNECTIONS, POLL_TIMEOUT_MS
 from rotunda.shm.metrics.process_metrics import MetricsReader
 from tests.support.feeds import random_seed
-from tests.support.processor_bench import Client, ProcessorBench, Taken
-from tests.support.wire_client import request_frame, sized
+from tests.support.processor_bench import METADATA, PRODUCE, ProcessorBench, Taken, frame
+from tests.support.wire_client import sized
 
-PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
 SMALL_BUFFER_BYTES = 4096
-
-
-def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
-    return request_frame(api_key, 4, correlation_id, body)
 
 
 def response_to(request: Taken, body: bytes = b"") -> bytes:
     return sized(struct.pack(">i", request.correlation_id) + body)
-
-
-def served(bench: ProcessorBench, client: Client) -> bool:
-    """Return whether a request of this client gets its response."""
-    client.send(frame(4711))
-    (request,) = bench.requests(1)
-    bench.targets[0].answer(request, response_to(request))
-    return client.receive(8) == response_to(request)
 
 
 def test_a_request_is_received_and_its_response_sent(bench: ProcessorBench) -> None:
@@ -101,8 +88,8 @@ def test_b02_a_connection_that_cannot_be_watched_is_closed_and_uncounted(
         bench.turn_until(lambda: 99 in bench.closed(), "the connection is reported closed")
         assert client.recv(1) == b""
         client.close()
-    assert served(bench, survivor)
-    assert served(bench, bench.connect())
+    assert survivor.is_served()
+    assert bench.connect().is_served()
 
 
 @pytest.mark.parametrize("step", ["read", "resume", "flush", "send_out"])
@@ -138,7 +125,7 @@ def test_b01_b22_a_fault_of_ours_ends_one_connection_and_no_other(
     monkeypatch.undo()
     for client in (clients[0], clients[2]):
         assert client.receive(60_000) == bytes(60_000)
-        assert served(bench, client)
+        assert client.is_served()
     assert bench.value("connections_closed", "fault") == 1
     assert "ZeroDivisionError" in caplog.text
     assert not bench.restless()
@@ -210,7 +197,7 @@ def test_b22_a_fault_on_one_response_costs_no_other_connection_its_own(
     for client in (clients[0], clients[2]):
         assert channels[client.serial].in_flight == 0
         assert step == "attach" or client.receive(6) == b"answer"
-        assert served(bench, client)
+        assert client.is_served()
     assert "ours" in caplog.text
     assert bench.value("connections_closed", "fault") == 1
 
@@ -229,7 +216,7 @@ def test_b22_a_fault_on_a_new_connection_costs_no_other_one_its_beginning(
     victim, client = bench.connect(), bench.connect()
     victim.wait_ended()
     bench.wait_closed(victim)
-    assert served(bench, client)
+    assert client.is_served()
     assert "ours" in caplog.text
     assert bench.published_value("connections_closed", "fault") == 1
 

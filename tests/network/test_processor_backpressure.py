@@ -3,39 +3,29 @@
 import pytest
 
 from rotunda.broker.network.processor.memory_queue import least_bytes
-from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench, Taken
-from tests.support.wire_client import request_frame
+from tests.support.processor_bench import (
+    ARENA_BYTES,
+    CREATE_TOPICS,
+    PRODUCE,
+    RING_BYTES,
+    Client,
+    ProcessorBench,
+    Taken,
+    frame,
+)
 
-PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 PIPELINE_MAX, PIPELINE_RESUME = 64, 8
 OUTPUT_MAX_BYTES = 65_536
 SMALL_BUFFER_BYTES = 4096
 SECOND_MS = 1000
-HEADER_BYTES = len(request_frame(METADATA, 4, 1)) - 4
-
+HEADER_BYTES = len(frame(1)) - 4
 
 BENCH_OPTIONS = {"output_max_bytes": OUTPUT_MAX_BYTES}
-
-
-def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
-    return request_frame(api_key, 4, correlation_id, body)
 
 
 def announced(size: int) -> bytes:
     """Return the start of a request of `size` bytes."""
     return frame(1, bytes(size - HEADER_BYTES), PRODUCE)[:4000]
-
-
-def served(bench: ProcessorBench, client: Client) -> bool:
-    client.send(frame(4711))
-    (request,) = bench.requests(1)
-    bench.targets[0].answer(request, b"served")
-    return client.receive(6) == b"served"
-
-
-def nothing_more(bench: ProcessorBench, target: int = 0) -> bool:
-    bench.run_once(5)
-    return not bench.targets[target].take(release=False)
 
 
 def fill_ring(bench: ProcessorBench, client: Client) -> list[Taken]:
@@ -52,7 +42,7 @@ def test_d10_64_are_in_flight_and_reading_continues_below_8(bench: ProcessorBenc
     requests = bench.requests(PIPELINE_MAX)
     for request in requests[: PIPELINE_MAX - PIPELINE_RESUME]:
         bench.targets[0].answer(request, b"x")
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     bench.targets[0].answer(requests[PIPELINE_MAX - PIPELINE_RESUME], b"x")
     more = bench.requests(100 - PIPELINE_MAX)
     assert [each.correlation_id for each in more] == list(range(PIPELINE_MAX, 100))
@@ -76,7 +66,7 @@ def test_d10_responses_held_back_count_as_in_flight(bench: ProcessorBench) -> No
     requests = bench.requests(PIPELINE_MAX)
     for request in requests[1:]:
         bench.targets[0].answer(request, b"x")
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     bench.targets[0].answer(requests[0], b"x")
     assert len(bench.requests(6)) == 6
 
@@ -90,8 +80,8 @@ def test_b27_unread_responses_mute_their_connection_until_they_are_read(bench: P
     assert bench.value("mutes", "output") == 1
     assert 50_000 < unwritten(bench) <= OUTPUT_MAX_BYTES + 50_000
     slow.send(frame(2) + frame(3))
-    assert nothing_more(bench)
-    assert served(bench, quick)
+    assert bench.nothing_more()
+    assert quick.is_served()
     assert not bench.restless()
     slow.receive(OUTPUT_MAX_BYTES + 50_000)
     assert unwritten(bench) == 0
@@ -120,7 +110,7 @@ def test_b32_d01_a_full_ring_mutes_its_senders_only_and_responses_continue(bench
     assert other.receive(4) == b"done"
     bench.targets[0].answer(requests[0], b"answered")
     assert filler.receive(8) == b"answered"
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     assert bench.value("mutes", "ring_full") == 1
     bench.targets[0].consumer.release()
     assert [each.correlation_id for each in bench.requests(2)] == [50, 51]
@@ -242,7 +232,7 @@ def test_b15_a_large_request_is_not_passed_for_ever(bench: ProcessorBench) -> No
     bench.clock.advance_ms(SECOND_MS)
     consumer.release_to(second.end)
     late.send(small[:70_000])
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     consumer.release_to(third.end)
     large_client.send(large[4000:])
     (fourth,) = bench.requests(1, release=False)
@@ -322,7 +312,7 @@ def test_b12_b13_three_mutes_at_once_end_one_by_one(bench: ProcessorBench) -> No
     bench.run_once(3)
     for request in others:
         bench.targets[1].answer(request, b"x")
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     client.receive(OUTPUT_MAX_BYTES + 50_000 + len(others))
     bench.turn_until(lambda: bench.value("mutes", "ring_full"), "what is left is the full ring")
     bench.targets[0].consumer.release()

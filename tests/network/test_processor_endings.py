@@ -13,21 +13,20 @@ from rotunda.broker.network.processor.processor import DRAINING_POLL_MS
 from rotunda.broker.network.processor.response_reader import MOST_RESENDS
 from rotunda.broker.network.processor.selector import Selector
 from rotunda.broker.network.processor.unwritten_responses import UNREAD_NS
-from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench
-from tests.support.wire_client import request_frame
+from tests.support.processor_bench import (
+    ARENA_BYTES,
+    CREATE_TOPICS,
+    FETCH,
+    METADATA,
+    PRODUCE,
+    RING_BYTES,
+    Client,
+    ProcessorBench,
+    frame,
+)
 
-PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
 SMALL_BUFFER_BYTES = 4096
 BAD_SIZE = struct.pack(">i", -1)
-
-
-def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
-    return request_frame(api_key, 4, correlation_id, body)
-
-
-def nothing_more(bench: ProcessorBench, target: int = 0) -> bool:
-    bench.run_once(5)
-    return not bench.targets[target].take(release=False)
 
 
 def half_close(client: Client) -> None:
@@ -111,7 +110,7 @@ def test_d12_earlier_requests_get_responses_before_a_bad_one_closes(bench: Proce
     client.send(frame(1) + frame(2) + BAD_SIZE + frame(3))
     first, second = bench.requests(2)
     bench.targets[0].answer(second, bytes(100_000))
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     assert bench.closed() == []
     bench.targets[0].answer(first, b"first")
     assert client.receive(100_005) == b"first" + bytes(100_000)
@@ -125,7 +124,7 @@ def test_d12_a_bad_request_after_unsent_responses_waits_for_them(bench: Processo
     bench.targets[0].answer(request, bytes(100_000))
     bench.run_once(3)
     client.send(BAD_SIZE)
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     assert bench.closed() == []
     assert client.receive(100_000) == bytes(100_000)
     bench.wait_closed(client)
@@ -141,7 +140,7 @@ def test_d12_a_target_that_closes_is_obeyed_after_the_responses_before_it(bench:
     bench.run_once(3)
     bench.targets[0].answer(third, b"third")
     client.send(frame(4))
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     assert client.wait_ended() == bytes(100_000)
     assert bench.value("connections_closed", "response") == 1
 
@@ -274,7 +273,7 @@ def test_b33_a_target_that_dies_again_gets_each_waiting_request_once(bench: Proc
     assert stale == list(range(len(stale)))
     assert 0 < len(stale) < count
     assert sorted(each.correlation_id for each in bench.requests(count)) == list(range(count))
-    assert nothing_more(bench)
+    assert bench.nothing_more()
 
 
 def test_b33_repeats_of_a_closed_connection_are_dropped(bench: ProcessorBench) -> None:
@@ -287,7 +286,7 @@ def test_b33_repeats_of_a_closed_connection_are_dropped(bench: ProcessorBench) -
     client.reset()
     bench.wait_closed(client)
     bench.targets[0].take()
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     assert not bench.restless()
 
 
@@ -324,7 +323,7 @@ def test_draining_reads_no_requests_and_sends_responses(bench: ProcessorBench) -
     idle.send(frame(3))
     newcomer = bench.connect()
     newcomer.send(frame(4))
-    assert nothing_more(bench)
+    assert bench.nothing_more()
     assert bench.value("mutes", "draining") == 4
     bench.targets[0].answer(request, bytes(100_000))
     bench.run_once()

@@ -26,14 +26,14 @@ class Followed:
     """A fake processor that records its calls about targets."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[object, ...]] = []
-        self.sender = SimpleNamespace(hold=lambda: self.told.append(("hold",)))
+        self.calls: list[tuple[object, ...]] = []
+        self.sender = SimpleNamespace(hold=lambda: self.calls.append(("hold",)))
 
     def target_ready(self, target: int, generation: int) -> None:
-        self.told.append((target, generation))
+        self.calls.append((target, generation))
 
     def move(self, handlers: int, generations: dict[int, int]) -> None:
-        self.told.append(("move", handlers, dict(generations)))
+        self.calls.append(("move", handlers, dict(generations)))
 
 
 class Bench:
@@ -48,51 +48,51 @@ class Bench:
         context = SimpleNamespace(slots=self.slots, broker_words=self.broker_words, handlers=HANDLERS, controller=MOST)
         self.targets = Targets(cast("ProcessContext", context), 0, cast("Processor", self.processor))
 
-    def told(self) -> list[tuple[object, ...]]:
+    def calls(self) -> list[tuple[object, ...]]:
         self.targets.follow()
-        told, self.processor.told = self.processor.told, []
-        return told
+        calls, self.processor.calls = self.processor.calls, []
+        return calls
 
 
 def test_b33_a_target_is_noticed_once_it_is_ready() -> None:
     bench = Bench()
     bench.slots.mark_ready(Role.HANDLER, 1, 1)
-    assert bench.told() == [(1, 1)]
+    assert bench.calls() == [(1, 1)]
     bench.slots.set_generation(Role.HANDLER, 1, 2)
-    assert bench.told() == []
+    assert bench.calls() == []
     bench.slots.mark_ready(Role.HANDLER, 1, 2)
-    assert bench.told() == [(1, 2)]
-    assert bench.told() == []
+    assert bench.calls() == [(1, 2)]
+    assert bench.calls() == []
 
 
 def test_the_controller_follows_the_most_handlers() -> None:
     bench = Bench()
     for place in ((Role.HANDLER, 0), (Role.HANDLER, HANDLERS), (Role.CONTROLLER, 0)):
         bench.slots.mark_ready(*place, 2)
-    assert bench.told() == [(0, 2), (MOST, 2)]
+    assert bench.calls() == [(0, 2), (MOST, 2)]
 
 
 def test_e04_while_requests_are_held_back_no_target_matters_and_then_all_do() -> None:
     bench = Bench()
     bench.broker_words.set_hold(1)
-    assert bench.told() == [("hold",)]
+    assert bench.calls() == [("hold",)]
     assert bench.slots.confirmed(Role.PROCESSOR, 0) == 1
     for place in ((Role.HANDLER, 0), (Role.HANDLER, 1), (Role.HANDLER, 2), (Role.CONTROLLER, 0)):
         bench.slots.mark_ready(*place, 3)
-    assert bench.told() == []
+    assert bench.calls() == []
     bench.broker_words.set_handlers(3)
     bench.broker_words.set_hold(2)
-    assert bench.told() == [("move", 3, {0: 3, 1: 3, 2: 3, MOST: 3})]
-    assert bench.told() == []
+    assert bench.calls() == [("move", 3, {0: 3, 1: 3, 2: 3, MOST: 3})]
+    assert bench.calls() == []
 
 
 def test_e04_a_hold_without_a_change_resends_to_replaced_targets_only() -> None:
     bench = Bench()
     bench.broker_words.set_hold(1)
-    bench.told()
+    bench.calls()
     bench.slots.mark_ready(Role.HANDLER, 1, 2)
     bench.broker_words.set_hold(2)
-    assert bench.told() == [("move", HANDLERS, {}), (1, 2)]
+    assert bench.calls() == [("move", HANDLERS, {}), (1, 2)]
 
 
 class Rounds:

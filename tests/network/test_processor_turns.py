@@ -14,10 +14,8 @@ from rotunda.broker.network.processor.channel import Channel
 from rotunda.broker.network.processor.processor import POLL_TIMEOUT_MS, PUBLISH_EVERY, RETRY_MS
 from rotunda.broker.network.processor.response_reader import BATCH
 from rotunda.broker.server_log.slow_turns import LONG_NS
-from tests.support.processor_bench import ARENA_BYTES, Client, ProcessorBench, Taken
-from tests.support.wire_client import request_frame
+from tests.support.processor_bench import ARENA_BYTES, PRODUCE, Client, ProcessorBench, Taken, frame
 
-PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 IDLE_MS = 1000
 SMALL_BUFFER_BYTES = 4096
 
@@ -38,10 +36,6 @@ def record_sleeps(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> lis
 
     monkeypatch.setattr(bench.processor._selector, "poll", poll)
     return recorded
-
-
-def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
-    return request_frame(api_key, 4, correlation_id, body)
 
 
 def one_request(bench: ProcessorBench, client: Client) -> Taken:

@@ -11,12 +11,11 @@ from rotunda.broker.ipc.request_channel import ARENA, INLINE, INLINE_REQUEST_BYT
 from rotunda.broker.network.processor.channel import Channel
 from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 from tests.support.feeds import feeds, random_seed
-from tests.support.processor_bench import ARENA_BYTES, ProcessorBench, Taken
+from tests.support.processor_bench import ARENA_BYTES, CREATE_TOPICS, METADATA, PRODUCE, ProcessorBench, Taken, frame
 from tests.support.wire_client import request_frame, sized
 
-PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 LIMIT = 2_000_000
-HEADER_BYTES = len(request_frame(METADATA, 4, 1)) - 4
+HEADER_BYTES = len(frame(1)) - 4
 
 
 class Wire:
@@ -60,10 +59,6 @@ def wire() -> Iterator[Wire]:
         made = Wire(bench)
         yield made
         made.close()
-
-
-def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
-    return request_frame(api_key, 4, correlation_id, body)
 
 
 def fill_ring(bench: ProcessorBench) -> None:

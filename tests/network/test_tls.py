@@ -19,11 +19,9 @@ from rotunda.broker.network.processor.tls import tls_handshake, tls_kernel_trans
 from rotunda.broker.security.session import ANONYMOUS, ANONYMOUS_USER, Sessions
 from tests.support.certificates import Authority
 from tests.support.feeds import random_seed
-from tests.support.processor_bench import ProcessorBench
+from tests.support.processor_bench import ProcessorBench, frame
 from tests.support.tls_client import AUTHORITY, TlsClient, client_context, tls_bench
-from tests.support.wire_client import request_frame
 
-METADATA = 3
 LARGE_BYTES = 300_000
 
 
@@ -33,10 +31,6 @@ def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(tls_kernel_transport, "is_offered", lambda: request.param)
     with tls_bench() as bench:
         yield bench
-
-
-def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
-    return request_frame(api_key, 4, correlation_id, body)
 
 
 def responses(bench: ProcessorBench, client: TlsClient, number: int = 1) -> None:

@@ -43,10 +43,17 @@ from rotunda.shm.tables.quota_tables import QuotaTables
 from tests.support.answered_request import answered_request
 from tests.support.deadline import deadline_s
 from tests.support.fakes import FakeClock
+from tests.support.wire_client import request_frame
 
+PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
 RING_BYTES = 256 * 1024
 ARENA_BYTES = 1024 * 1024
 SPILL_BYTES = 8 * 1024 * 1024
+
+
+def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
+    """Return a request of version 4."""
+    return request_frame(api_key, 4, correlation_id, body)
 
 
 class Taken(NamedTuple):
@@ -201,6 +208,13 @@ class Client:
         del self.received[:count]
         return taken
 
+    def is_served(self) -> bool:
+        """Return whether a request gets its response, from target 0."""
+        self.send(frame(4711))
+        (request,) = self._bench.requests(1)
+        self._bench.targets[0].answer(request, b"served")
+        return self.receive(6) == b"served"
+
     def wait_ended(self) -> bytes:
         """Turn the loop until the connection ends; return the remaining bytes of the buffer."""
 
@@ -343,6 +357,11 @@ class ProcessorBench:
         self.turn_until(enough, f"{count} requests at target {target}")
         assert len(taken) == count, f"{len(taken)} requests instead of {count}"
         return taken
+
+    def nothing_more(self, target: int = 0) -> bool:
+        """Turn a few times; return whether a target has got no request."""
+        self.run_once(5)
+        return not self.targets[target].take(release=False)
 
     def closed(self) -> list[int]:
         """Return the serials that were reported closed so far."""

@@ -1,4 +1,4 @@
-"""The network client against Rotunda over TLS and SASL: logins, failed logins, and sessions that are renewed."""
+"""The network client against Rotunda over TLS and SASL; `compat/test_network_client_against_kafka.py` has the rest."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rotunda.broker.client.errors import AuthenticationFailed, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from rotunda.broker.client.errors import AuthenticationFailed, UnsupportedSaslMechanism
 from rotunda.broker.client.network.addresses import Address
 from rotunda.broker.client.network.network_config import NetworkConfig
 from rotunda.broker.client.network.requests import ClientResponse
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.client.network.live_client import LiveClient
 from tests.support.deadline import load
-from tests.support.sasl_broker import MECHANISMS, PASSWORD, PROTOCOLS, SaslBroker, token
+from tests.support.sasl_broker import PASSWORD, SaslBroker
 from tests.support.secured_broker import SecuredBroker
 
 pytestmark = pytest.mark.slow
@@ -42,65 +42,29 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     broker.process.stop()
 
 
-def properties(
-    sasl: SaslBroker, protocol: str, mechanism: str, directory: Path, secret: str = PASSWORD, told: str | None = None
-) -> dict[str, str]:
+def properties(sasl: SaslBroker) -> dict[str, str]:
     """Return the properties of alice's client."""
-    shown = directory / "token"
-    shown.write_text(told or token())
     return {
-        "bootstrap.servers": sasl.addresses[protocol],
-        "security.protocol": protocol,
+        "bootstrap.servers": sasl.addresses["SASL_SSL"],
+        "security.protocol": "SASL_SSL",
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(sasl.trusted),
-        "sasl.mechanism": mechanism,
+        "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "alice",
-        "sasl.password": secret,
-        "sasl.oauthbearer.token.endpoint.url": shown.as_uri(),
+        "sasl.password": PASSWORD,
     }
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_g28_sasl_prepares_a_connection(sasl: SaslBroker, protocol: str, mechanism: str, tmp_path: Path) -> None:
-    with LiveClient(properties(sasl, protocol, mechanism, tmp_path)) as client:
-        node = client.know("topic")
-        client.connect(node)
-        assert int(client.ask(node).body.error_code) == 0
-        counts = client.selector.counts
-        assert counts.authentications == counts.connections_created
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_g28_a_client_that_is_not_believed_gets_the_reason(sasl: SaslBroker, mechanism: str, tmp_path: Path) -> None:
-    wrong = properties(sasl, "SASL_SSL", mechanism, tmp_path, "wrong", token(audience="somebody else"))
-    with LiveClient(wrong) as client:
-        node = next(iter(client.metadata.fetch().nodes.values()))
-        client.poll_until(lambda: client.network.connection_failed(node), "the refusal")
-        with pytest.raises(SaslAuthenticationFailed):
-            client.network.raise_authentication_error(node)
-        with pytest.raises(SaslAuthenticationFailed):
-            client.metadata.await_update(client.metadata.update_version, 60_000)
-        assert client.selector.counts.failed_authentications >= 1
-        assert client.selector.counts.authentications == 0
-
-
-def test_g28_a_mechanism_that_the_broker_has_not(tmp_path: Path, sasl: SaslBroker) -> None:
-    asked = properties(sasl, "SASL_PLAINTEXT", "PLAIN", tmp_path)
-    with LiveClient(asked) as client:
+def test_g28_a_mechanism_that_the_broker_has_not(sasl: SaslBroker) -> None:
+    with LiveClient(properties(sasl)) as client:
         # No client of this program can be configured to use another one.
         object.__setattr__(client.selector._access, "mechanism", "GSSAPI")
         with pytest.raises(UnsupportedSaslMechanism, match="'GSSAPI' not enabled"):
             client.poll_until(client.metadata.raise_fatal_error, "the refusal")
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_a_session_is_renewed_before_it_ends_while_requests_are_in_flight(
-    sasl: SaslBroker, protocol: str, mechanism: str, tmp_path: Path
-) -> None:
-    given = properties(sasl, protocol, mechanism, tmp_path, told=token(lifetime_s=60))
-    with LiveClient(given) as client:
+def test_a_session_is_renewed_before_it_ends_while_requests_are_in_flight(sasl: SaslBroker) -> None:
+    with LiveClient(properties(sasl)) as client:
         node = client.know("topic")
         client.connect(node)
         renewed, last, responded = 0, None, 0

@@ -16,13 +16,9 @@ from typing import Any
 
 import aiokafka
 import aiokafka.errors
+import kafka
+import kafka.errors
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-
-with warnings.catch_warnings():
-    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka
-    import kafka.errors
 
 #: A commit in the middle of a rebalance may meet these in Kafka as well.
 REBALANCE_ERRORS = (
