@@ -73,17 +73,14 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """The bootstrap address of clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The supervisor's process id."""
         return self._process.pid if self._process is not None else 0
 
     @property
     def is_alive(self) -> bool:
-        """Whether the supervisor runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -109,7 +106,6 @@ class Broker:
         return output_of(rotunda(*arguments, "--run-dir", str(self.run_dir)))
 
     def status(self) -> dict[str, Any]:
-        """Return the output of `rotunda status --json`."""
         found: dict[str, Any] = json.loads(self.rotunda("status", "--json"))
         return found
 
@@ -161,11 +157,9 @@ class Broker:
         return sorted(path.name for path in SHARED_MEMORY.glob("rotunda-*") if path.name.startswith(instances))
 
     def log_lines(self) -> list[str]:
-        """Return all that it logged."""
         return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
 
     def log_tail(self) -> str:
-        """Return the end of its log."""
         return self._log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:] if self._log.exists() else ""
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -177,7 +171,6 @@ class Broker:
 
 
 def rotunda(*arguments: str) -> list[str]:
-    """Return the command line of the broker's own program."""
     return [sys.executable, "-m", "rotunda", *arguments]
 
 
@@ -210,7 +203,6 @@ def children_of(pid: int) -> list[int]:
 
 
 def pids_of(supervisor: int, role: str) -> list[int]:
-    """Return the process ids of one role of a broker."""
     return [pid for pid in children_of(supervisor) if role_of(pid) == role]
 
 

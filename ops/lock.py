@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
-    """Write both lock files."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = declared["project"]
     extras = project["optional-dependencies"]
@@ -47,7 +46,6 @@ def closure(requirements: Iterable[str]) -> set[str]:
 
 
 def write(file: str, names: set[str]) -> None:
-    """Write one pin a line, by name."""
     pins = "".join(f"{name}=={version(name)}\n" for name in sorted(names))
     (ROOT / file).write_text(pins, encoding="utf-8")
 

@@ -52,20 +52,17 @@ def main() -> int:
 
 
 def generate(page: str) -> str:
-    """Return the text that the page should have."""
     module, function = PAGES[page]
     text: str = getattr(importlib.import_module(module), function)()
     return text.rstrip("\n") + "\n"
 
 
 def committed(page: str) -> str:
-    """Return the committed text of the page; empty when it does not exist."""
     path = ROOT / page
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def is_stale(page: str) -> bool:
-    """Return whether the committed page differs from the generated one."""
     return committed(page) != generate(page)
 
 

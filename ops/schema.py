@@ -138,7 +138,6 @@ def generate_errors(jars: Path, classes: Path) -> str:
 
 
 def error_lines(code: str, name: str, is_retriable: str, message: str) -> Iterator[str]:
-    """Yield the lines of one error."""
     retriable, text = is_retriable.capitalize(), json.dumps(message)
     line = f"    {name} = {code}, {retriable}, {text}"
     if len(line) <= LINE_CHARACTERS:
@@ -155,7 +154,6 @@ def error_lines(code: str, name: str, is_retriable: str, message: str) -> Iterat
 
 
 def definitions(jar: Path) -> Iterator[dict[str, Any]]:
-    """Yield the message definitions in a jar."""
     with zipfile.ZipFile(jar) as files:
         for name in sorted(files.namelist()):
             if re.fullmatch(r"common/message/\w+\.json", name):
@@ -163,7 +161,6 @@ def definitions(jar: Path) -> Iterator[dict[str, Any]]:
 
 
 def message_lines(message: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of one message."""
     kind = KINDS.get(message["type"], message["type"])
     yield f"{kind} {message.get('apiKey', '-')} {message['validVersions']} {message['flexibleVersions']}"
     for field in message["fields"]:

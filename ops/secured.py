@@ -48,7 +48,6 @@ def settings(directory: Path, ports: Mapping[str, int]) -> dict[str, str]:
 
 
 def client(directory: Path, protocol: str, port: int) -> dict[str, Any]:
-    """Return a client's settings for a listener."""
     found: dict[str, Any] = {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": protocol}
     if protocol.endswith("SSL"):
         found["ssl.ca.location"] = authority_of(directory)

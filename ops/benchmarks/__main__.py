@@ -22,7 +22,6 @@ IDLE_SECONDS = 5.0
 
 
 def main() -> int:
-    """Run the measurements of the command line; return the exit status."""
     parsed = parse_options()
     try:
         with tempfile.TemporaryDirectory(prefix="rotunda-bench-", dir=parsed.dir) as name:
@@ -66,7 +65,6 @@ def measure(directory: Path, parsed: argparse.Namespace) -> Measured:
 
 
 def parse_options() -> argparse.Namespace:
-    """Return the command line's options."""
     parser = argparse.ArgumentParser(prog="ops/bench", description=(__doc__ or "").splitlines()[0])
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--rates", action="store_true", help="only the rates, beside those of the least server in C")

@@ -26,7 +26,6 @@ class Side:
     spent: dict[str, Spent] = field(default_factory=dict)
 
     def add(self, found: float, requests: float, spent: Mapping[str, Spent]) -> None:
-        """Add a turn."""
         self.found.append(found)
         self.requests += requests
         self.spent = processor_time.added(self.spent, spent)
@@ -69,7 +68,6 @@ class Comparison:
         return [self.title, f"{ours} {self.unit}".strip(), *others, self._ratio(), expected]
 
     def cost_row(self) -> list[str]:
-        """Return the cells of the second table."""
         return [self.title, *(_cost(self.sides.get(name, Side())) for name in (ROTUNDA, KAFKA))]
 
     def _figure(self, name: str) -> str:
@@ -85,7 +83,6 @@ class Comparison:
 
 
 def tables(found: Sequence[Comparison]) -> str:
-    """Return both tables in Markdown."""
     rates = markdown(
         ["what", *SERVERS, "Rotunda to Kafka, median of turns (least to most)", "expected on 2 cores"],
         [each.row() for each in found],

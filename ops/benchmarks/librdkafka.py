@@ -44,7 +44,6 @@ def failures() -> Iterator[None]:
 
 
 def create(settings: Settings, topics: Sequence[str], partitions: int = 1) -> None:
-    """Create topics of this many partitions."""
     admin = AdminClient(settings)  # its requests end with it
     for future in admin.create_topics([NewTopic(name, partitions) for name in topics]).values():
         future.result(DEADLINE_S)

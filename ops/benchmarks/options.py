@@ -68,7 +68,6 @@ class Option:
 
 
 def switch(setting: str) -> tuple[Command, ...]:
-    """Return the commands for one setting."""
     return (("config", "set", setting),)
 
 
@@ -123,7 +122,6 @@ Add = Callable[[Row], None]
 
 
 def measure_options(directory: Path, options: argparse.Namespace, add: Add) -> None:
-    """Measure the chosen options."""
     for number, option in enumerate(OPTIONS):
         title = f"{option.case.title}, with {option.title} to without: processor time"
         if not cases.is_chosen(title, options.case):
@@ -237,7 +235,6 @@ def measure_dripping(title: str, directory: Path, options: argparse.Namespace, r
 
 
 def figure(directory: Path, options: argparse.Namespace, running: Broker, case: Case, name: str) -> float:
-    """Run a load and return one of its figures."""
     arguments = case.kload_arguments(TOPIC, PARTITIONS, options.seconds)
     return programs.kload(directory, case.command, running.port, arguments)[name]
 

@@ -22,7 +22,6 @@ class Spent(NamedTuple):
     system: float
 
     def plus(self, other: "Spent") -> "Spent":
-        """Return the sum."""
         return Spent(self.user + other.user, self.system + other.system)
 
     def minus(self, other: "Spent") -> "Spent":
@@ -56,7 +55,6 @@ def of_threads(pid: int, threads: Iterable[int]) -> Spent:
 
 
 def total(each: Iterable[Spent]) -> Spent:
-    """Return the sum of several."""
     found = NOTHING
     for spent in each:
         found = found.plus(spent)
@@ -69,7 +67,6 @@ def since(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, 
 
 
 def added(one: Mapping[str, Spent], other: Mapping[str, Spent]) -> dict[str, Spent]:
-    """Return the sum for each part of either."""
     return {part: one.get(part, NOTHING).plus(other.get(part, NOTHING)) for part in {**one, **other}}
 
 

@@ -19,7 +19,6 @@ DEADLINE_SECONDS = 30.0
 
 
 def build(directory: Path) -> None:
-    """Compile kload, gload and bare into `directory`."""
     for name in ("kload", "gload", "bare"):
         command = ["cc", "-O2", "-o", str(directory / name), str(SOURCES / f"{name}.c")]
         subprocess.run(command, check=True)

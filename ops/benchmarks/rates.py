@@ -50,7 +50,6 @@ class Place:
         return {server.name: Side() for server in self.brokers}
 
     def kload(self, server: Server, command: str, arguments: list[str]) -> dict[str, float]:
-        """Run kload against one server and return its figures."""
         return programs.kload(self.directory, command, server.port, arguments)
 
     def warm_up(self, seconds: float, command: str, arguments: Callable[[float], list[str]]) -> None:
@@ -132,7 +131,6 @@ def warm_up_later(_place: Place, _seconds: float) -> None:
 
 @contextmanager
 def brokers(directory: Path, options: argparse.Namespace) -> Iterator[list[Server]]:
-    """Start the brokers."""
     with ExitStack() as running:
         ours = running.enter_context(Broker(directory / "rotunda", options.set))
         roles = {"supervisor": [ours.pid], **ours.processes()}
@@ -162,7 +160,6 @@ def prepare_load(place: Place, case: cases.Case, topic: str) -> None:
 
 
 def warm_up_load(case: cases.Case, place: Place, seconds: float) -> None:
-    """Run a case's load."""
     topic = f"warm-up-{topic_of(case.title)}"
     prepare_load(place, case, topic)
     place.warm_up(seconds, case.command, lambda lasting: case.kload_arguments(topic, PARTITIONS, lasting))
@@ -191,7 +188,6 @@ def measure_load(case: cases.Case, place: Place) -> list[Comparison]:
 
 
 def topic_of(title: str) -> str:
-    """Return the topic of a case."""
     return "-".join("".join(c if c.isalnum() else " " for c in title).lower().split())
 
 
@@ -205,14 +201,12 @@ def rotated(servers: list[Server], turn: int) -> list[Server]:
 
 
 def warm_up_latency(place: Place, seconds: float) -> None:
-    """Send records and receive them."""
     for server in place.brokers:
         place.kload(server, "create", ["latency", "1"])
     place.warm_up(seconds, "e2e", latency_arguments)
 
 
 def latency_arguments(seconds: float) -> list[str]:
-    """Return kload's arguments for this many seconds."""
     return ["latency", "1", str(seconds), str(E2E_RECORD_BYTES)]
 
 
@@ -314,7 +308,6 @@ def measure_share_group(place: Place) -> list[Comparison]:
 
 
 def client_of(server: Server) -> librdkafka.Settings:
-    """Return librdkafka's settings for a server."""
     return {"bootstrap.servers": f"127.0.0.1:{server.port}"}
 
 

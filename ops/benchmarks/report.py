@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -18,6 +19,8 @@ SHORT = "falls short"
 #: How kload's figures are called in the tables.
 UNITS = {"req_s": "requests/s", "mb_s": "MB/s"}
 GIGABYTE = 1 << 30
+#: As a cell of a table has it.
+BAR = "\\|"
 _PARTS_OF_A_SUM = re.compile(r" \([^()|]*\d \+ \d[^()|]*\)")
 
 
@@ -47,7 +50,6 @@ class Row:
 
 
 def table(rows: list[Row]) -> str:
-    """Return the rows as a Markdown table."""
     titles = ["what", "Rotunda", "ruler", "ratio", "expected on 2 cores"]
     return markdown(titles, [[row.title, row.broker, row.ruler, row.ratio, row.expected] for row in rows])
 
@@ -57,10 +59,10 @@ def verdict(expected: str, reached: bool) -> str:
     return expected if reached else f"{expected}: {SHORT}"
 
 
-def markdown(titles: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
-    head = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
-    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
+def markdown(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = tuple(titles)
+    lines = [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def surroundings(repository: Path) -> str:
@@ -92,8 +94,7 @@ def cpu_model() -> str:
 
 
 def record(page: Path, part: Part, surroundings: str, tables: str) -> None:
-    """Replace a part of `page`."""
-    _write(page, part, f"{surroundings}\n\n{_without_parts(tables)}")
+    write(page, part, f"{surroundings}\n\n{_without_parts(tables)}")
 
 
 def record_rows(page: Path, part: Part, surroundings: str, tables: str) -> None:
@@ -107,11 +108,10 @@ def record_rows(page: Path, part: Part, surroundings: str, tables: str) -> None:
     merged = [
         "\n".join((_rows(old) | _rows(new)).values()) for old, new in zip_longest(old_tables, new_tables, fillvalue="")
     ]
-    _write(page, part, "\n\n".join(["\n".join(lines), *merged]))
+    write(page, part, "\n\n".join(["\n".join(lines), *merged]))
 
 
 def _rows(table: str) -> dict[str, str]:
-    """Return the lines of a table by their first cell."""
     return {line.split(" | ")[0].removeprefix("| "): line for line in table.splitlines()}
 
 
@@ -124,7 +124,7 @@ def _content(page: Path, part: Part) -> str:
     return page.read_text().split(part.begin)[1].split(part.end)[0].strip()
 
 
-def _write(page: Path, part: Part, text: str) -> None:
+def write(page: Path, part: Part, text: str) -> None:
     before, rest = page.read_text().split(part.begin)
     _, after = rest.split(part.end)
     page.write_text(f"{before}{part.begin}\n\n{text}\n\n{part.end}{after}")

@@ -88,7 +88,6 @@ def brokers(directory: Path, own: dict[str, str]) -> Iterator[dict[tuple[str, st
 
 
 def topics() -> list[str]:
-    """Return the topics of all protocols."""
     return [topic_of(protocol, letters) for protocol in PROTOCOLS for letters in (FEW_PIECES, MANY_PIECES)]
 
 

@@ -43,10 +43,8 @@ def beside(
 
 
 def ratio(ones: Sequence[float], others: Sequence[float]) -> float:
-    """Return the median ratio of the one to the other."""
     return median(2 * each / sum(around) for each, around in zip(ones, pairwise(others), strict=True))
 
 
 def difference(ones: Sequence[float], others: Sequence[float]) -> float:
-    """Return the median difference of the one to the other."""
     return median(each - sum(around) / 2 for each, around in zip(ones, pairwise(others), strict=True))

@@ -74,7 +74,6 @@ class AiokafkaProducer:
         return producer
 
     def send(self, records: Sequence[ToSend]) -> list[int | str]:
-        """Send all and wait for each."""
         return self._loop.run(self._send(records))
 
     async def _send(self, records: Sequence[ToSend]) -> list[int | str]:
@@ -88,19 +87,15 @@ class AiokafkaProducer:
             return text_of(failure)
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self._loop.run(self._producer.begin_transaction())
 
-    def send_offsets(self, offsets: Mapping[int, int], member: AiokafkaMember) -> None:
-        """Commit offsets of a group with the transaction."""
+    def send_offsets(self, offsets: Mapping[int, int], member: AiokafkaConsumer) -> None:
         self._loop.run(self._producer.send_offsets_to_transaction(member.places(offsets), member.group))
 
     def commit(self) -> None:
-        """Commit the transaction."""
         self._loop.run(self._producer.commit_transaction())
 
     def abort(self) -> None:
-        """Abort the transaction."""
         self._loop.run(self._producer.abort_transaction())
 
     def close(self) -> None:
@@ -108,48 +103,71 @@ class AiokafkaProducer:
         self._loop.run(self._producer.stop())
 
 
-class AiokafkaReader:
-    """A consumer with all partitions assigned."""
+class AiokafkaConsumer:
+    """A consumer of one topic: a reader of partitions, or a member of a classic group."""
 
-    def __init__(
-        self, loop: EventLoop, bootstrap: str, topic: str, isolation: Isolation, offsets: Mapping[int, int]
-    ) -> None:
-        self._loop = loop
-        self._places = {partition: Place(topic, partition) for partition in offsets}
-        self._consumer = loop.run(self._started(bootstrap, topic, isolation, offsets))
+    def __init__(self, loop: EventLoop, topic: str, consumer: AIOKafkaConsumer, group: str = "") -> None:
+        self._loop, self._topic, self._consumer, self.group = loop, topic, consumer, group
 
-    async def _started(
-        self, bootstrap: str, topic: str, isolation: Isolation, offsets: Mapping[int, int]
-    ) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap,
-            client_id=f"{topic}-reader",
-            enable_auto_commit=False,
-            isolation_level=isolation.value,
-            auto_offset_reset="none",
-        )
-        await started(consumer)
-        consumer.assign(list(self._places.values()))
-        for partition, offset in offsets.items():
-            consumer.seek(self._places[partition], offset)
-        return consumer
+    def poll(self, seconds: float = POLL_SECONDS) -> list[Record]:
+        batches = self._loop.run(self._consumer.getmany(timeout_ms=int(seconds * 1000)))
+        records = (each for batch in batches.values() for each in batch)
+        return [Record(each.partition, each.offset, each.key, each.value) for each in records]
 
-    def poll(self) -> list[Record]:
-        """Return the next records."""
-        return self._loop.run(polled(self._consumer))
+    def assignment(self) -> set[int]:
+        return {place.partition for place in self._consumer.assignment()}
 
     def ends(self) -> dict[int, int]:
-        """Return the end of each partition."""
-        ends = self._loop.run(self._consumer.end_offsets(list(self._places.values())))
+        ends = self._loop.run(self._consumer.end_offsets(list(self._consumer.assignment())))
         return {place.partition: end for place, end in ends.items()}
 
     def positions(self) -> dict[int, int]:
-        """Return the next offset to read, by partition."""
-        return {each: self._loop.run(self._consumer.position(place)) for each, place in self._places.items()}
+        places = self._consumer.assignment()
+        return {place.partition: self._loop.run(self._consumer.position(place)) for place in places}
+
+    def places(self, offsets: Mapping[int, int]) -> dict[Place, int]:
+        """Return offsets as the library has them."""
+        return {Place(self._topic, partition): offset for partition, offset in offsets.items()}
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        self._loop.run(self._consumer.commit(self.places(offsets)))
 
     def close(self) -> None:
-        """Close it."""
+        """Close it, and leave the group."""
         self._loop.run(self._consumer.stop())
+
+
+async def reader(bootstrap: str, topic: str, isolation: Isolation, offsets: Mapping[int, int]) -> AIOKafkaConsumer:
+    """Return a consumer with all partitions assigned."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        client_id=f"{topic}-reader",
+        enable_auto_commit=False,
+        isolation_level=isolation.value,
+        auto_offset_reset="none",
+    )
+    await started(consumer)
+    consumer.assign([Place(topic, partition) for partition in offsets])
+    for partition, offset in offsets.items():
+        consumer.seek(Place(topic, partition), offset)
+    return consumer
+
+
+async def member(bootstrap: str, topic: str, membership: Membership, assigned: Assigned | None) -> AIOKafkaConsumer:
+    assignors = {"partition_assignment_strategy": (ASSIGNORS[membership.assignor],)} if membership.assignor else {}
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        client_id=membership.group,
+        group_id=membership.group,
+        group_instance_id=membership.instance or None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=1000,
+        **assignors,
+    )
+    consumer.subscribe([topic], listener=Listener(assigned) if assigned else None)
+    await started(consumer)
+    return consumer
 
 
 class Listener(ConsumerRebalanceListener):
@@ -159,57 +177,10 @@ class Listener(ConsumerRebalanceListener):
         self._assigned = assigned
 
     async def on_partitions_assigned(self, assigned: Sequence[Place]) -> None:
-        """Pass them on."""
         self._assigned([place.partition for place in assigned])
 
     async def on_partitions_revoked(self, revoked: Sequence[Place]) -> None:
         """Do nothing: only assignments count."""
-
-
-class AiokafkaMember:
-    """A member of a classic group."""
-
-    def __init__(
-        self, loop: EventLoop, bootstrap: str, topic: str, membership: Membership, assigned: Assigned | None
-    ) -> None:
-        self._loop, self._topic, self.group = loop, topic, membership.group
-        self._consumer = loop.run(self._started(bootstrap, membership, assigned))
-
-    async def _started(self, bootstrap: str, membership: Membership, assigned: Assigned | None) -> AIOKafkaConsumer:
-        assignors = {"partition_assignment_strategy": (ASSIGNORS[membership.assignor],)} if membership.assignor else {}
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap,
-            client_id=membership.group,
-            group_id=membership.group,
-            group_instance_id=membership.instance or None,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            heartbeat_interval_ms=1000,
-            **assignors,
-        )
-        consumer.subscribe([self._topic], listener=Listener(assigned) if assigned else None)
-        await started(consumer)
-        return consumer
-
-    def poll(self, seconds: float = POLL_SECONDS) -> list[Record]:
-        """Return the next records."""
-        return self._loop.run(polled(self._consumer, seconds))
-
-    def assignment(self) -> set[int]:
-        """Return its partitions."""
-        return {place.partition for place in self._consumer.assignment()}
-
-    def places(self, offsets: Mapping[int, int]) -> dict[Place, int]:
-        """Return offsets as the library has them."""
-        return {Place(self._topic, partition): offset for partition, offset in offsets.items()}
-
-    def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit and wait."""
-        self._loop.run(self._consumer.commit(self.places(offsets)))
-
-    def close(self) -> None:
-        """Leave."""
-        self._loop.run(self._consumer.stop())
 
 
 async def started(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
@@ -230,14 +201,7 @@ async def outcome_of(future: asyncio.Future[Any]) -> int | str:
     return offset if offset is not None and offset >= 0 else ACKNOWLEDGED
 
 
-async def polled(consumer: AIOKafkaConsumer, seconds: float = POLL_SECONDS) -> list[Record]:
-    """Return the records that a consumer has."""
-    batches = await consumer.getmany(timeout_ms=int(seconds * 1000))
-    return [Record(each.partition, each.offset, each.key, each.value) for batch in batches.values() for each in batch]
-
-
 def remedy_for(failure: BaseException) -> Remedy:
-    """Return the remedy for an exception of the library."""
     # Its states are asserted: a call to a producer in its fatal state raises AssertionError.
     if isinstance(failure, AssertionError) or type(failure).__name__ in FATAL:
         return Remedy.REPLACE
@@ -245,7 +209,6 @@ def remedy_for(failure: BaseException) -> Remedy:
 
 
 async def make_topic(bootstrap: str, name: str, partitions: int) -> None:
-    """Create a topic."""
     client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await client.start()
     await client.create_topics([NewTopic(name, partitions, 1)])
@@ -253,15 +216,22 @@ async def make_topic(bootstrap: str, name: str, partitions: int) -> None:
 
 
 def library(bootstrap: str) -> Library:
-    """Return the library with the address of its broker."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
     loop = EventLoop()
+
+    def make_reader(topic: str, isolation: Isolation, offsets: Mapping[int, int]) -> AiokafkaConsumer:
+        return AiokafkaConsumer(loop, topic, loop.run(reader(bootstrap, topic, isolation, offsets)))
+
+    def make_member(topic: str, membership: Membership, assigned: Assigned | None) -> AiokafkaConsumer:
+        consumer = loop.run(member(bootstrap, topic, membership, assigned))
+        return AiokafkaConsumer(loop, topic, consumer, membership.group)
+
     return Library(
         "aiokafka",
         partial(AiokafkaProducer, loop, bootstrap),
-        partial(AiokafkaReader, loop, bootstrap),
-        partial(AiokafkaMember, loop, bootstrap),
+        make_reader,
+        make_member,
         lambda name, partitions: loop.run(make_topic(bootstrap, name, partitions)),
         protocols=("classic",),
         plain_repeats=True,

@@ -61,7 +61,6 @@ class ConfluentProducer:
             translated(self._producer.init_transactions, WAIT_SECONDS)
 
     def send(self, records: Sequence[ToSend]) -> list[int | str]:
-        """Send all and wait for each."""
         outcomes: list[int | str] = ["never settled"] * len(records)
 
         def delivered(index: int, error: KafkaError | None, message: Message) -> None:
@@ -86,19 +85,16 @@ class ConfluentProducer:
         return outcomes
 
     def begin(self) -> None:
-        """Begin a transaction."""
         translated(self._producer.begin_transaction)
 
-    def send_offsets(self, offsets: Mapping[int, int], member: ConfluentMember) -> None:
-        """Commit offsets of a group with the transaction."""
-        translated(self._producer.send_offsets_to_transaction, member.places(offsets), member.metadata(), WAIT_SECONDS)
+    def send_offsets(self, offsets: Mapping[int, int], member: ConfluentConsumer) -> None:
+        metadata = member.library.consumer_group_metadata()
+        translated(self._producer.send_offsets_to_transaction, member.places(offsets), metadata, WAIT_SECONDS)
 
     def commit(self) -> None:
-        """Commit the transaction."""
         translated(self._producer.commit_transaction, WAIT_SECONDS)
 
     def abort(self) -> None:
-        """Abort the transaction."""
         translated(self._producer.abort_transaction, WAIT_SECONDS)
 
     def close(self) -> None:
@@ -106,100 +102,81 @@ class ConfluentProducer:
         self._producer.purge()
 
 
-class ConfluentReader:
-    """A consumer with all partitions assigned."""
+class ConfluentConsumer:
+    """A consumer of one topic: a reader of partitions, or a member of a group of either protocol."""
 
-    def __init__(self, bootstrap: str, topic: str, isolation: Isolation, offsets: Mapping[int, int]) -> None:
+    def __init__(self, bootstrap: str, topic: str, settings: Mapping[str, object]) -> None:
         self._topic = topic
-        self._partitions = list(offsets)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "client.id": f"{topic}-reader",
-                "group.id": f"{topic}-none",
-                "enable.auto.commit": False,
-                "isolation.level": isolation.value,
-                "auto.offset.reset": "error",
-            },
-            logger=SILENT,
-        )
-        self._consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in offsets.items()])
+        common = {"bootstrap.servers": bootstrap, "enable.auto.commit": False}
+        self.library = Consumer({**common, **settings}, logger=SILENT)
 
-    def poll(self) -> list[Record]:
-        """Return the next records."""
-        return polled(self._consumer)
+    def poll(self, seconds: float = POLL_SECONDS) -> list[Record]:
+        return polled(self.library, seconds)
+
+    def assignment(self) -> set[int]:
+        return {place.partition for place in translated(self.library.assignment)}
 
     def ends(self) -> dict[int, int]:
-        """Return the end of each partition."""
         return {
-            partition: translated(
-                self._consumer.get_watermark_offsets, TopicPartition(self._topic, partition), WAIT_SECONDS
-            )[1]
-            for partition in self._partitions
+            place.partition: translated(self.library.get_watermark_offsets, place, WAIT_SECONDS)[1]
+            for place in translated(self.library.assignment)
         }
 
     def positions(self) -> dict[int, int]:
-        """Return the next offset to read, by partition."""
-        places = translated(self._consumer.position, [TopicPartition(self._topic, each) for each in self._partitions])
+        places = translated(self.library.position, translated(self.library.assignment))
         return {place.partition: max(0, place.offset) for place in places}
-
-    def close(self) -> None:
-        """Close it."""
-        self._consumer.close()
-
-
-class ConfluentMember:
-    """A member of a group, of either protocol."""
-
-    def __init__(self, bootstrap: str, topic: str, membership: Membership, assigned: Assigned | None) -> None:
-        self._topic = topic
-        settings: dict[str, object] = {
-            "bootstrap.servers": bootstrap,
-            "group.id": membership.group,
-            "client.id": membership.group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "group.protocol": membership.protocol,
-        }
-        is_classic = membership.protocol == "classic"
-        if is_classic:
-            settings |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": HEARTBEAT_MS}
-        if membership.assignor:
-            settings["partition.assignment.strategy" if is_classic else "group.remote.assignor"] = membership.assignor
-        if membership.instance:
-            settings["group.instance.id"] = membership.instance
-        self._consumer = Consumer(settings, logger=SILENT)
-        if assigned is None:
-            self._consumer.subscribe([topic])
-        else:
-            self._consumer.subscribe([topic], on_assign=lambda _, places: assigned([each.partition for each in places]))
-
-    def poll(self, seconds: float = POLL_SECONDS) -> list[Record]:
-        """Return the next records."""
-        return polled(self._consumer, seconds)
-
-    def assignment(self) -> set[int]:
-        """Return its partitions."""
-        return {place.partition for place in translated(self._consumer.assignment)}
 
     def places(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
         """Return offsets as the library has them."""
         return [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
 
-    def metadata(self) -> object:
-        """Return the library's description of it."""
-        return self._consumer.consumer_group_metadata()
-
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit and wait."""
-        done = translated(self._consumer.commit, offsets=self.places(offsets), asynchronous=False)
+        done = translated(self.library.commit, offsets=self.places(offsets), asynchronous=False)
         for place in done:
             if place.error is not None:
                 raise ClientError(KafkaException(place.error), Remedy.RETRY)
 
     def close(self) -> None:
-        """Leave."""
-        self._consumer.close()
+        """Close it, and leave the group."""
+        self.library.close()
+
+
+def reader(bootstrap: str, topic: str, isolation: Isolation, offsets: Mapping[int, int]) -> ConfluentConsumer:
+    """Return a consumer with all partitions assigned."""
+    consumer = ConfluentConsumer(
+        bootstrap,
+        topic,
+        {
+            "client.id": f"{topic}-reader",
+            "group.id": f"{topic}-none",
+            "isolation.level": isolation.value,
+            "auto.offset.reset": "error",
+        },
+    )
+    consumer.library.assign(consumer.places(offsets))
+    return consumer
+
+
+def member(bootstrap: str, topic: str, membership: Membership, assigned: Assigned | None) -> ConfluentConsumer:
+    settings: dict[str, object] = {
+        "client.id": membership.group,
+        "group.id": membership.group,
+        "auto.offset.reset": "earliest",
+        "group.protocol": membership.protocol,
+    }
+    is_classic = membership.protocol == "classic"
+    if is_classic:
+        settings |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": HEARTBEAT_MS}
+    if membership.assignor:
+        settings["partition.assignment.strategy" if is_classic else "group.remote.assignor"] = membership.assignor
+    if membership.instance:
+        settings["group.instance.id"] = membership.instance
+    consumer = ConfluentConsumer(bootstrap, topic, settings)
+    if assigned is None:
+        consumer.library.subscribe([topic])
+    else:
+        consumer.library.subscribe([topic], on_assign=lambda _, places: assigned([each.partition for each in places]))
+    return consumer
 
 
 def polled(consumer: Consumer, seconds: float = POLL_SECONDS) -> list[Record]:
@@ -234,18 +211,16 @@ def remedy_for(error: KafkaError) -> Remedy:
 
 
 def make_topic(bootstrap: str, name: str, partitions: int) -> None:
-    """Create a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     translated(admin.create_topics([NewTopic(name, partitions, 1)])[name].result, WAIT_SECONDS)
 
 
 def library(bootstrap: str) -> Library:
-    """Return the library with the address of its broker."""
     return Library(
         "confluent-kafka",
         partial(ConfluentProducer, bootstrap),
-        partial(ConfluentReader, bootstrap),
-        partial(ConfluentMember, bootstrap),
+        partial(reader, bootstrap),
+        partial(member, bootstrap),
         partial(make_topic, bootstrap),
         protocols=("classic", "consumer"),
         plain_repeats=False,

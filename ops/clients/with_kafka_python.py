@@ -60,7 +60,6 @@ class KafkaPythonProducer:
             translated(self._producer.init_transactions)
 
     def send(self, records: Sequence[ToSend]) -> list[int | str]:
-        """Send all and wait for each."""
         futures = [self._send_one(record) for record in records]
         return [future if isinstance(future, str) else outcome_of(future) for future in futures]
 
@@ -71,19 +70,17 @@ class KafkaPythonProducer:
             return text_of(failure)
 
     def begin(self) -> None:
-        """Begin a transaction."""
         translated(self._producer.begin_transaction)
 
-    def send_offsets(self, offsets: Mapping[int, int], member: KafkaPythonMember) -> None:
-        """Commit offsets of a group with the transaction."""
-        translated(self._producer.send_offsets_to_transaction, member.places(offsets), member.group)
+    def send_offsets(self, offsets: Mapping[int, int], member: KafkaPythonConsumer) -> None:
+        translated(
+            self._producer.send_offsets_to_transaction, member.places(offsets), member.library.config["group_id"]
+        )
 
     def commit(self) -> None:
-        """Commit the transaction."""
         translated(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        """Abort the transaction."""
         translated(self._producer.abort_transaction)
 
     def close(self) -> None:
@@ -91,40 +88,72 @@ class KafkaPythonProducer:
         self._producer.close(timeout=0)
 
 
-class KafkaPythonReader:
-    """A consumer with all partitions assigned."""
+class KafkaPythonConsumer:
+    """A consumer of one topic: a reader of partitions, or a member of a classic group."""
 
-    def __init__(self, bootstrap: str, topic: str, isolation: Isolation, offsets: Mapping[int, int]) -> None:
-        self._places = {partition: Place(topic, partition) for partition in offsets}
-        self._consumer = translated(
+    def __init__(self, bootstrap: str, topic: str, group: str | None = None, **settings: object) -> None:
+        self._topic, self.group = topic, group
+        self.library = translated(
             KafkaConsumer,
             bootstrap_servers=bootstrap,
-            client_id=f"{topic}-reader",
+            group_id=group,
             enable_auto_commit=False,
-            isolation_level=isolation.value,
-            auto_offset_reset="none",
             reconnect_backoff_max_ms=RECONNECT_MS,
+            **settings,
         )
-        self._consumer.assign(list(self._places.values()))
-        for partition, offset in offsets.items():
-            self._consumer.seek(self._places[partition], offset)
 
-    def poll(self) -> list[Record]:
-        """Return the next records."""
-        return polled(self._consumer)
+    def poll(self, seconds: float = POLL_SECONDS) -> list[Record]:
+        batches = translated(self.library.poll, timeout_ms=int(seconds * 1000))
+        records = (each for batch in batches.values() for each in batch)
+        return [Record(each.partition, each.offset, each.key, each.value) for each in records]
+
+    def assignment(self) -> set[int]:
+        return {place.partition for place in self.library.assignment()}
 
     def ends(self) -> dict[int, int]:
-        """Return the end of each partition."""
-        ends = translated(self._consumer.end_offsets, list(self._places.values()))
+        ends = translated(self.library.end_offsets, list(self.library.assignment()))
         return {place.partition: end for place, end in ends.items()}
 
     def positions(self) -> dict[int, int]:
-        """Return the next offset to read, by partition."""
-        return {partition: translated(self._consumer.position, place) for partition, place in self._places.items()}
+        return {place.partition: translated(self.library.position, place) for place in self.library.assignment()}
+
+    def places(self, offsets: Mapping[int, int]) -> dict[Place, OffsetAndMetadata]:
+        """Return offsets as the library has them."""
+        return {Place(self._topic, each): OffsetAndMetadata(offset, "", -1) for each, offset in offsets.items()}
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        translated(self.library.commit, self.places(offsets))
 
     def close(self) -> None:
-        """Close it."""
-        self._consumer.close()
+        """Close it, and leave the group."""
+        self.library.close()
+
+
+def reader(bootstrap: str, topic: str, isolation: Isolation, offsets: Mapping[int, int]) -> KafkaPythonConsumer:
+    """Return a consumer with all partitions assigned."""
+    settings = {"client_id": f"{topic}-reader", "isolation_level": isolation.value, "auto_offset_reset": "none"}
+    consumer = KafkaPythonConsumer(bootstrap, topic, **settings)
+    consumer.library.assign(list(consumer.places(offsets)))
+    for partition, offset in offsets.items():
+        consumer.library.seek(Place(topic, partition), offset)
+    return consumer
+
+
+def member(bootstrap: str, topic: str, membership: Membership, assigned: Assigned | None) -> KafkaPythonConsumer:
+    assignors = {"partition_assignment_strategy": [ASSIGNORS[membership.assignor]]} if membership.assignor else {}
+    consumer = KafkaPythonConsumer(
+        bootstrap,
+        topic,
+        membership.group,
+        client_id=membership.group,
+        group_instance_id=membership.instance or None,
+        auto_offset_reset="earliest",
+        session_timeout_ms=10_000,
+        heartbeat_interval_ms=1000,
+        **assignors,
+    )
+    consumer.library.subscribe([topic], listener=Listener(consumer.library, assigned) if assigned else None)
+    return consumer
 
 
 class Listener(ConsumerRebalanceListener):
@@ -135,65 +164,17 @@ class Listener(ConsumerRebalanceListener):
     would continue from its old position. In the same way it keeps the response to an OffsetFetch that was too late.
     """
 
-    def __init__(self, assigned: Assigned, forget: Callable[[Sequence[Place]], None]) -> None:
-        self._assigned = assigned
-        self._forget = forget
+    def __init__(self, consumer: KafkaConsumer, assigned: Assigned) -> None:
+        self._consumer, self._assigned = consumer, assigned
 
     def on_partitions_assigned(self, assigned: Sequence[Place]) -> None:
-        """Pass them on."""
         self._assigned([place.partition for place in assigned])
 
     def on_partitions_revoked(self, revoked: Sequence[Place]) -> None:
-        """Forget them."""
-        self._forget(revoked)
-
-
-class KafkaPythonMember:
-    """A member of a classic group."""
-
-    def __init__(self, bootstrap: str, topic: str, membership: Membership, assigned: Assigned | None) -> None:
-        self._topic, self.group = topic, membership.group
-        assignors = {"partition_assignment_strategy": [ASSIGNORS[membership.assignor]]} if membership.assignor else {}
-        self._consumer = translated(
-            KafkaConsumer,
-            bootstrap_servers=bootstrap,
-            client_id=membership.group,
-            group_id=membership.group,
-            group_instance_id=membership.instance or None,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            session_timeout_ms=10_000,
-            heartbeat_interval_ms=1000,
-            reconnect_backoff_max_ms=RECONNECT_MS,
-            **assignors,
-        )
-        self._consumer.subscribe([topic], listener=Listener(assigned, self._forget) if assigned else None)
-
-    def _forget(self, revoked: Sequence[Place]) -> None:
         """Forget positions and committed offsets, as Java's consumer does before it joins again."""
         kept = set(self._consumer.assignment()).difference(revoked)
         self._consumer._subscription.assign_from_subscribed(sorted(kept))
         self._consumer._coordinator._offset_fetch_futures.clear()
-
-    def poll(self, seconds: float = POLL_SECONDS) -> list[Record]:
-        """Return the next records."""
-        return polled(self._consumer, seconds)
-
-    def assignment(self) -> set[int]:
-        """Return its partitions."""
-        return {place.partition for place in self._consumer.assignment()}
-
-    def places(self, offsets: Mapping[int, int]) -> dict[Place, OffsetAndMetadata]:
-        """Return offsets as the library has them."""
-        return {Place(self._topic, each): OffsetAndMetadata(offset, "", -1) for each, offset in offsets.items()}
-
-    def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit and wait."""
-        translated(self._consumer.commit, self.places(offsets))
-
-    def close(self) -> None:
-        """Leave."""
-        self._consumer.close()
 
 
 def outcome_of(future: object) -> int | str:
@@ -205,12 +186,6 @@ def outcome_of(future: object) -> int | str:
     return offset if offset is not None and offset >= 0 else ACKNOWLEDGED
 
 
-def polled(consumer: KafkaConsumer, seconds: float = POLL_SECONDS) -> list[Record]:
-    """Return the records that a consumer has."""
-    batches = translated(consumer.poll, timeout_ms=int(seconds * 1000))
-    return [Record(each.partition, each.offset, each.key, each.value) for batch in batches.values() for each in batch]
-
-
 def translated(function: Callable[..., Value], *arguments: object, **named: object) -> Value:
     """Call a function of the library; its exception becomes a ClientError."""
     try:
@@ -220,14 +195,12 @@ def translated(function: Callable[..., Value], *arguments: object, **named: obje
 
 
 def remedy_for(failure: KafkaError) -> Remedy:
-    """Return the remedy for an exception of the library."""
     if type(failure).__name__ in FATAL:
         return Remedy.REPLACE
     return Remedy.RETRY if failure.retriable or type(failure).__name__ == "KafkaTimeoutError" else Remedy.ABORT
 
 
 def make_topic(bootstrap: str, name: str, partitions: int) -> None:
-    """Create a topic."""
     client = translated(KafkaAdminClient, bootstrap_servers=bootstrap)
     wanted = {name: {"num_partitions": partitions, "replication_factor": 1}}
     translated(client.create_topics, wanted, wait_for_metadata=True)
@@ -235,13 +208,12 @@ def make_topic(bootstrap: str, name: str, partitions: int) -> None:
 
 
 def library(bootstrap: str) -> Library:
-    """Return the library with the address of its broker."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     return Library(
         "kafka-python",
         partial(KafkaPythonProducer, bootstrap),
-        partial(KafkaPythonReader, bootstrap),
-        partial(KafkaPythonMember, bootstrap),
+        partial(reader, bootstrap),
+        partial(member, bootstrap),
         partial(make_topic, bootstrap),
         protocols=("classic",),
         plain_repeats=True,

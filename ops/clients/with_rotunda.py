@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ops.clients.library import ACKNOWLEDGED, WAIT_SECONDS, ClientError, Kind, Library, Remedy, ToSend, text_of
-from ops.clients.with_confluent import ConfluentMember, ConfluentReader, make_topic
+from ops.clients.with_confluent import make_topic, member, reader
 from rotunda.broker.client import Producer
 from rotunda.broker.client.errors import DeliveryTimeout, InvalidProducerEpoch, KafkaError, ProducerFenced
 
@@ -31,7 +31,6 @@ class RotundaProducer:
             translated(self._producer.init_transactions)
 
     def send(self, records: Sequence[ToSend]) -> list[int | str]:
-        """Send all and wait for each."""
         return [self._outcome(future) for future in [self._send(record) for record in records]]
 
     def _send(self, record: ToSend) -> Any:
@@ -51,15 +50,12 @@ class RotundaProducer:
         return int(offset) if offset >= 0 else ACKNOWLEDGED
 
     def begin(self) -> None:
-        """Begin a transaction."""
         translated(self._producer.begin_transaction)
 
     def commit(self) -> None:
-        """Commit the transaction."""
         translated(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        """Abort the transaction."""
         translated(self._producer.abort_transaction)
 
     def close(self) -> None:
@@ -85,12 +81,11 @@ def remedy_for(failure: KafkaError) -> Remedy:
 
 
 def library(bootstrap: str) -> Library:
-    """Return the library with the address of its broker."""
     return Library(
         "rotunda",
         partial(RotundaProducer, bootstrap),
-        partial(ConfluentReader, bootstrap),
-        partial(ConfluentMember, bootstrap),
+        partial(reader, bootstrap),
+        partial(member, bootstrap),
         partial(make_topic, bootstrap),
         protocols=("classic",),
         plain_repeats=False,

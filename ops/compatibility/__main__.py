@@ -24,7 +24,6 @@ PAGE = preparation.REPOSITORY / "docs" / "compatibility.md"
 
 
 def main() -> int:
-    """Run the clients of the command line; return the exit status."""
     options = parse_options()
     if options.tests is not None:
         return subprocess.call([sys.executable, "-m", "pytest", "--compat", *options.tests], cwd=preparation.REPOSITORY)
@@ -47,7 +46,6 @@ def main() -> int:
 
 
 def parse_options() -> argparse.Namespace:
-    """Return the command line's options."""
     parser = argparse.ArgumentParser(prog="ops/compat", description=(__doc__ or "").splitlines()[0])
     keys = [client.key for client in CLIENTS]
     parser.add_argument(
@@ -81,7 +79,6 @@ def outcomes_of(client: Client, options: argparse.Namespace) -> list[outcomes.Ou
 
 @contextlib.contextmanager
 def place(options: argparse.Namespace) -> Iterator[Path]:
-    """Yield a directory for one broker."""
     if options.keep:
         Path(options.keep).mkdir(parents=True, exist_ok=True)
         yield Path(tempfile.mkdtemp(prefix="broker-", dir=options.keep))

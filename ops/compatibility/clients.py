@@ -105,7 +105,6 @@ def java(suite: str) -> Callable[[Target, tuple[str, ...]], list[str]]:
 
 
 def node(program: str) -> Callable[[Target, tuple[str, ...]], list[str]]:
-    """Return the command of one JavaScript program."""
     return lambda target, features: ["node", str(preparation.NODE / program), target.bootstrap, *features]
 
 
@@ -143,7 +142,6 @@ def version_of_npm(package: str) -> Callable[[], str]:
 
 
 def version_of_librdkafka() -> str:
-    """Return the version of the sources that were built."""
     package = preparation.LIBRDKAFKA_PACKAGE / "package.json"
     return str(json.loads(package.read_text())["librdkafka"]) if package.exists() else "?"
 
@@ -167,7 +165,6 @@ def version_of_lock(part: str, package: str) -> Callable[[], str]:
 
 
 def framework(part: str, name: str, package: str, *, kill_seconds: float = 0.0) -> Client:
-    """Return the row of a framework's applications."""
     killed = kill_seconds > 0
     return Client(
         f"{part}-killed" if killed else part,

@@ -243,7 +243,6 @@ def reason(feature: str, output: str, status: int | None) -> str:
 
 
 def environment_of(sources: Path, bootstrap: str) -> dict[str, str]:
-    """Return the environment of every test."""
     home = Path(__file__).parent / "librdkafka"
     return {
         "LD_LIBRARY_PATH": f"{sources / 'src'}:{sources / 'src-cpp'}",
@@ -273,7 +272,6 @@ def lines(suite: Suite, runner: Runner, wanted: tuple[str, ...]) -> Iterator[str
 
 
 def main() -> None:
-    """Run the suite and features of the command line."""
     bootstrap, name, *wanted = sys.argv[1:]
     suite, sources = SUITES[name], Path(os.environ[LIBRDKAFKA])
     with tempfile.TemporaryDirectory(prefix="rotunda-librdkafka-") as directory:

@@ -37,7 +37,6 @@ class MirrorMaker:
             )
 
     def kill(self) -> None:
-        """Kill it and wait until it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

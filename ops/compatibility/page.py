@@ -55,17 +55,14 @@ class Table:
         self._rows: list[tuple[Client, Outcome]] = []
 
     def add(self, client: Client, outcomes: list[Outcome]) -> None:
-        """Add the outcomes of one client and print them."""
         for outcome in outcomes:
             self._rows.append((client, outcome))
             print(f"{outcome.verdict.value:8} {client.key:16} {outcome.feature}  {outcome.detail}".rstrip(), flush=True)
 
     def failures(self) -> int:
-        """Return how many features failed."""
         return sum(outcome.verdict is Verdict.FAILED for _, outcome in self._rows)
 
     def summary(self) -> str:
-        """Return how many passed, failed and were not run."""
         return counted([outcome.verdict.value for _, outcome in self._rows])
 
     def record(self, page: Path, kafka: str, clients: Sequence[Client]) -> None:
@@ -136,7 +133,6 @@ def result_of(outcomes: Sequence[Outcome]) -> str:
 
 
 def counted(verdicts: Sequence[str]) -> str:
-    """Return the number of each verdict."""
     counts = Counter(verdicts)
     return ", ".join(f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict)
 

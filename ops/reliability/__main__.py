@@ -19,7 +19,6 @@ PAGE = REPOSITORY / "docs" / "reliability.md"
 
 
 def main() -> int:
-    """Run the campaign of the command line; return the exit status."""
     options = parse_options()
     orders = Orders(
         seed=options.seed if options.seed is not None else secrets.randbits(32),
@@ -51,7 +50,6 @@ def main() -> int:
 
 
 def parse_options() -> argparse.Namespace:
-    """Return the command line's options."""
     parser = argparse.ArgumentParser(prog="ops/campaign", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="how long it attacks (%(default)s)")
     parser.add_argument("--kills", type=int, metavar="N", help="SIGKILLs of each role, spread over that time")

@@ -38,7 +38,6 @@ class Topics:
         self._field, self._chance = field, chance
 
     def __call__(self) -> None:
-        """Create a topic, or delete some."""
         with Wire(self._field.broker.port) as wire:
             if self._chance.random() < 1 / 2:
                 self._make(wire)
@@ -70,7 +69,6 @@ class Settings:
         self._field, self._chance = field, chance
 
     def __call__(self) -> None:
-        """Change one."""
         with Wire(self._field.broker.port) as wire:
             topics = wire.ask(ApiKey.METADATA, 9, {"topics": None, "allow_auto_topic_creation": False}).topics
             names = [topic.name for topic in topics if topic.name.startswith("campaign-")]

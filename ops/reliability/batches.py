@@ -18,22 +18,7 @@ def record(number: int, key: bytes | None, value: bytes | None, delta_ms: int = 
     return sized(b"\0" + varint(delta_ms) + varint(number) + sized(key) + sized(value) + b"\0")
 
 
-def unreadable(garbage: bytes) -> dict[str, tuple[bytes, int]]:
-    """Return unreadable records, each with its claimed number of records."""
-    three, head = records([b"one", b"two", b"three"]), b"\0\0\0" + sized(None) + sized(b"v")
-    return {
-        "random bytes": (garbage, 3),
-        "fewer records than the count": (three, 4),
-        "more records than the count": (three, 2),
-        "null header key": (sized(head + varint(1) + sized(None) + sized(b"x")), 1),
-        "header count -1": (sized(head + varint(-1)), 1),
-        "gaps between the offsets": (record(0, None, b"v") + record(2, None, b"v"), 2),
-        "a record of no bytes": (bytes(21), 3),
-    }
-
-
 def records(values: Sequence[bytes], key: bytes | None = None) -> bytes:
-    """Return the records of a batch."""
     return b"".join(record(number, key, value) for number, value in enumerate(values))
 
 
@@ -59,7 +44,6 @@ def batch(payload: bytes, count: int, timestamp_ms: int, **lies: int) -> bytes:
 
 
 def compressed(payload: bytes, codec: int) -> bytes:
-    """Return the payload as the codec packs it."""
     if codec == LZ4:
         packer = cramjam.lz4.Compressor(level=1, block_linked=False)
         packer.compress(payload)
@@ -69,7 +53,6 @@ def compressed(payload: bytes, codec: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Return a zigzag varint."""
     rest = (value << 1) ^ (value >> 63)
     written = bytearray()
     while rest > 0x7F:

@@ -46,7 +46,6 @@ class Pause(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
         return self.end - self.begin
 
 
@@ -69,7 +68,6 @@ class Bystanders:
         self._process = context.Process(target=run, args=(port, self._supervisor, theirs), daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self.broker_has_changed()
         self._process.start()
 
@@ -85,7 +83,6 @@ class Bystanders:
         return sightings
 
     def kill(self) -> None:
-        """End the process at once."""
         if self._process.pid is not None:
             self._process.kill()
             self._process.join()

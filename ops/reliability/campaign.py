@@ -22,7 +22,6 @@ from ops.reliability.fuzzer import FRAMES, STRANGERS, Fuzzer
 from ops.reliability.journal import Journal
 from ops.reliability.killing import Killing, Stopping
 from ops.reliability.ledger import Tally
-from ops.reliability.losses import Losses
 from ops.reliability.machine import Disk, Filling, Restarting
 from ops.reliability.pauses import CauseOfPauses, by_cause, unexplained
 from ops.reliability.poison import Poisoning
@@ -55,7 +54,6 @@ MEAN_SECONDS = {
     "threads": 7.0,
     "disk": 45.0,
     "restart": 90.0,
-    "losses": 180.0,
 }
 #: Rates of mutated frames, where nothing else is ordered. Handshakes cost more than frames.
 FRAMES_PER_SECOND = {FRAMES: 300.0, STRANGERS: 30.0}
@@ -79,7 +77,6 @@ class Orders:
     settings: dict[str, str] = field(default_factory=dict)
 
     def frames_per_second(self, kind: str) -> float:
-        """Return the rate of a fuzzer."""
         if self.frames is None or (kind == STRANGERS and FRAMES in self.attacks):
             return FRAMES_PER_SECOND[kind]
         return self.frames / (self.minutes * 60) / HASTE
@@ -95,7 +92,6 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All memory in bytes."""
         return sum(self.memory.values())
 
 
@@ -120,7 +116,6 @@ class Result:
 
     @property
     def is_bad(self) -> bool:
-        """Whether anything was seen that must not be."""
         return bool(self.failures) or any(tally.faults for tally in self.tallies.values())
 
 
@@ -238,7 +233,6 @@ class Campaign:
             "settings": Settings(field_, draw("settings")),
             "threads": Threads(field_, draw("threads")),
             "restart": Restarting(field_, draw("restart"), self._bystanders.broker_has_changed),
-            "losses": Losses(field_, draw("losses"), self._bystanders.broker_has_changed),
         }
         if self._disk.is_mounted:
             actions["disk"] = Filling(field_, draw("disk"), self._disk)
@@ -248,7 +242,7 @@ class Campaign:
                 means[name],
                 action,
                 draw(f"when {name}"),
-                is_alone=name in {"restart", "losses"},
+                is_alone=name == "restart",
                 # As many kills as were ordered are spread over the time; two dozen within two seconds are a load of
                 # their own, of processes that start.
                 is_even=name == "kill" and self._orders.kills is not None,

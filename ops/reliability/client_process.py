@@ -46,7 +46,6 @@ class ClientProcess:
         self.failures: list[str] = []
 
     def start(self) -> None:
-        """Start the process."""
         self._process.start()
         # The process has it now: when that ends, the pipe does.
         self._theirs.close()
@@ -62,7 +61,6 @@ class ClientProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
         return self._process.is_alive()
 
     def ask_to_finish(self) -> None:
@@ -81,7 +79,6 @@ class ClientProcess:
         return self._tallies
 
     def kill(self) -> None:
-        """End the process at once."""
         if self._process.pid is not None:
             self._process.kill()
             self._process.join()
@@ -111,7 +108,6 @@ def run(module: str, bootstrap: str, seed: int, load: float, pipe: Connection) -
 
 
 def make_topics(port: int, workloads: list[Workload]) -> None:
-    """Create the topics of the workloads."""
     topics = [topic.wanted() for each in workloads for topic in each.topics]
     with Wire(port) as wire:
         answer = wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 30_000})
@@ -121,7 +117,6 @@ def make_topics(port: int, workloads: list[Workload]) -> None:
 
 
 def workloads_of(library: Library, port: int, seed: int) -> list[Workload]:
-    """Return the workloads of a library."""
     topics = {kind: TopicWorkload(library, kind, chance.source(seed, f"{library.name} {kind.value}")) for kind in Kind}
     groups: list[Workload] = [
         GroupWorkload(

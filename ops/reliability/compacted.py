@@ -67,7 +67,6 @@ class CompactedWorkload:
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._write_all, self._read_all)]
 
     def start(self) -> None:
-        """Begin to write and to read."""
         for thread in self._threads:
             thread.start()
 
@@ -79,7 +78,6 @@ class CompactedWorkload:
         self._read_once()
 
     def tally(self, at_end: bool) -> Tally:  # noqa: ARG002 - every reading is judged when it has come to its end
-        """Return the observations."""
         ledger = self._ledger
         return Tally(
             sent=ledger.sent,

@@ -74,7 +74,6 @@ class Fuzzer:
         self._process = context.Process(target=run, args=arguments, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._process.start()
 
     def join(self, seconds: float) -> None:
@@ -82,13 +81,11 @@ class Fuzzer:
         self._process.join(seconds)
 
     def stop(self) -> None:
-        """End it."""
         if self._process.pid is not None:
             self._process.kill()
             self._process.join()
 
     def numbers(self) -> dict[str, int]:
-        """Return the counts so far."""
         return {name: getattr(self.counts, name) for name, _ in Counts._fields_}
 
 
@@ -118,7 +115,6 @@ class Connection:
             return b""
 
     def shut_down(self) -> None:
-        """End its own side."""
         self.has_ended = True
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)

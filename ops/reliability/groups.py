@@ -11,8 +11,10 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from typing import Protocol
 
 from ops.clients.library import ClientError, Isolation, Library, Membership, Record
 from ops.reliability.ledger import MOST_EVIDENCE, Tally
@@ -86,52 +88,84 @@ class MemberView:
         return {record.partition: record.offset + 1 for record in records}
 
 
-class GroupWorkload:
-    """A group of one protocol that reads the records of an idempotent producer of the same library."""
+class GroupLedgers(Protocol):
+    """The counts of a group's ledger."""
 
-    def __init__(self, library: Library, protocol: str, source: TopicWorkload, chance: random.Random) -> None:
-        self.name = f"{library.name} {protocol} group"
-        self.topics: tuple[Topic, ...] = ()
-        self._library, self._source, self._chance = library, source, chance
-        self._membership = Membership(f"campaign-{library.name}-{protocol}", protocol)
-        self._ledger = GroupLedger(source.topic.partitions)
+    read: int
+    twice: int
+    evidence: list[str]
+
+
+class Members(ABC):
+    """The members of a group of any kind, which read the records of an idempotent producer, each in a thread.
+
+    `missing` returns how many records below these ends no member has had.
+    """
+
+    topics: tuple[Topic, ...] = ()
+
+    def __init__(self, library: Library, kind: str, source: TopicWorkload, ledger: GroupLedgers) -> None:
+        self.name = f"{library.name} {kind} group"
+        self._library, self._source, self._ledger = library, source, ledger
         self._errors: Counter[str] = Counter()
         self._stopwatch = Stopwatch()
+        self._lost = 0
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._run_members, daemon=True) for _ in range(MEMBERS)]
 
     def start(self) -> None:
-        """Start the members."""
         for thread in self._threads:
             thread.start()
 
     def finish(self) -> None:
-        """Wait until the group has everything that was written, and end it."""
+        """Wait until the group has had everything that was written, and end it."""
         self._source.written.wait(READ_SECONDS)
         ends = ends_of(self._library, self._source.topic, self._errors)
         deadline = time.monotonic() + READ_SECONDS
-        while time.monotonic() < deadline and self._missing(ends):
+        while time.monotonic() < deadline and self.missing(ends):
             time.sleep(PAUSE_SECONDS)
-        self._ledger.lost += self._missing(ends)
+        self._lost = self.missing(ends)
         self._stopwatch.end()
         self._ended.set()
         for thread in self._threads:
             thread.join(READ_SECONDS)
 
-    def tally(self, at_end: bool) -> Tally:  # noqa: ARG002 - what nobody has got by the end was counted there
-        """Return the observations."""
-        ledger = self._ledger
+    def tally(self, at_end: bool) -> Tally:  # noqa: ARG002 - the remaining records were counted at the end
         return Tally(
-            read=ledger.read,
-            twice=ledger.twice,
-            lost=ledger.lost,
+            read=self._ledger.read,
+            twice=self._ledger.twice,
+            lost=self._lost,
             longest_pause_seconds=self._stopwatch.longest_until_now(),
             errors=Counter(self._errors),
-            evidence=list(ledger.evidence),
+            evidence=list(self._ledger.evidence),
         )
 
+    @abstractmethod
+    def missing(self, ends: dict[int, int]) -> int: ...
+
+    @abstractmethod
     def _run_members(self) -> None:
         """Be one member after the other."""
+
+
+class GroupWorkload(Members):
+    """A group of one protocol of consumers."""
+
+    def __init__(self, library: Library, protocol: str, source: TopicWorkload, chance: random.Random) -> None:
+        self._membership, self._chance = Membership(f"campaign-{library.name}-{protocol}", protocol), chance
+        self._ledger = GroupLedger(source.topic.partitions)
+        super().__init__(library, protocol, source, self._ledger)
+
+    def tally(self, at_end: bool) -> Tally:
+        tally = super().tally(at_end)
+        tally.lost += self._ledger.lost
+        return tally
+
+    def missing(self, ends: dict[int, int]) -> int:
+        """Return how many records no member has read."""
+        return sum(max(0, end - self._ledger.reached[partition]) for partition, end in ends.items())
+
+    def _run_members(self) -> None:
         while not self._ended.is_set():
             self._run_member(time.monotonic() + self._chance.expovariate(1 / MEAN_STAY_SECONDS))
 
@@ -154,9 +188,6 @@ class GroupWorkload:
                 member.note(fault)
                 self._ended.wait(PAUSE_SECONDS)
         member.close()
-
-    def _missing(self, ends: dict[int, int]) -> int:
-        return sum(max(0, end - self._ledger.reached[partition]) for partition, end in ends.items())
 
 
 def ends_of(library: Library, topic: Topic, errors: Counter[str]) -> dict[int, int]:

@@ -26,7 +26,6 @@ class Window:
     detail: str = ""
 
     def touches(self, begin: float, end: float) -> bool:
-        """Return whether it overlaps with that time."""
         return self.begin <= end and begin <= self.end
 
 
@@ -58,11 +57,9 @@ class Journal:
                     file.write(json.dumps(asdict(window)) + "\n")
 
     def note(self, action: str, *, pid: int = 0, role: str = "", detail: str = "") -> None:
-        """Note an instantaneous action."""
         with self.window(action, pid=pid, role=role, detail=detail):
             pass
 
     def during(self, begin: float, end: float) -> list[Window]:
-        """Return the actions that overlap with that time."""
         with self._lock:
             return [window for window in self.windows if window.touches(begin, end)]

@@ -57,7 +57,6 @@ class Tally:
 
     @property
     def faults(self) -> int:
-        """The number of violations."""
         return sum(getattr(self, name) for name in FAULTS)
 
 
@@ -71,7 +70,6 @@ class Ledger:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has."""
         return len(self.outcomes)
 
     def send(self, partition: int) -> int:
@@ -125,7 +123,6 @@ class Reading:
             found[number] = offset
 
     def has_everything(self) -> bool:
-        """Return whether every acknowledged record was read."""
         return not self.judge(at_end=True).lost
 
     def judge(self, at_end: bool) -> Tally:

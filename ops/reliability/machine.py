@@ -63,7 +63,6 @@ class Disk:
                     chunk //= 2
 
     def free(self) -> None:
-        """Free the disk space."""
         with suppress(FileNotFoundError):
             self._balloon.unlink()
 
@@ -75,7 +74,6 @@ class Filling:
         self._field, self._chance, self._disk = field, chance, disk
 
     def __call__(self) -> None:
-        """Do it once."""
         with self._field.journal.window("disk full"):
             try:
                 self._disk.fill()
@@ -91,7 +89,6 @@ class Restarting:
         self._field, self._chance, self._changed = field, chance, changed
 
     def __call__(self) -> None:
-        """Do it once."""
         broker = self._field.broker
         is_crash = self._chance.random() < 1 / 2
         with self._field.journal.window("crash of all" if is_crash else "restart"):

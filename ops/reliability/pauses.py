@@ -10,7 +10,6 @@ from typing import NamedTuple
 from ops.reliability.bystander import Pause
 from ops.reliability.journal import Journal, Window
 from ops.reliability.killing import KILL, STOP
-from ops.reliability.losses import LOST
 from ops.reliability.threads import FEWER
 
 RESTARTED = "the whole broker was restarted"
@@ -21,7 +20,7 @@ HANDLER_STOPPED = "a handler was stopped"
 BESIDE = "anything else"
 CAUSES = (RESTARTED, DIED, LEFT, STOPPED, HANDLER_STOPPED, BESIDE)
 #: Actions that end all processes at once.
-WHOLE = ("restart", "crash of all", LOST)
+WHOLE = ("restart", "crash of all")
 #: The death of a processor is noted a moment before or after its connections see it.
 SLACK_SECONDS = 0.5
 #: A bystander may be slow to send again, and detects the death only then. A process id is not reused that soon.

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 from collections import Counter
-from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
+from ops.benchmarks.report import Part, markdown, surroundings, write
 from ops.broker import REPOSITORY
 from ops.reliability.bystander import Sightings
 from ops.reliability.campaign import Footprint, Result
@@ -18,6 +14,7 @@ from ops.reliability.ledger import FAULTS, Tally
 from ops.reliability.pauses import BESIDE, DIED, HANDLER_STOPPED, STOPPED, CauseOfPauses
 
 MEGABYTE = 1 << 20
+LATEST = Part("<!-- latest: written by ops/campaign --record -->", "<!-- end of latest -->")
 COLUMNS = (
     ("acknowledged", "acknowledged"),
     ("read", "read"),
@@ -36,7 +33,6 @@ COLUMNS = (
 
 
 def text(result: Result) -> str:
-    """Return the whole report of a campaign."""
     parts = [
         f"Seed {result.orders.seed}, {result.seconds / 60:.1f} minutes of attacks.",
         actions(result),
@@ -60,12 +56,11 @@ def evidence(tallies: dict[str, Tally]) -> str:
 
 
 def actions(result: Result) -> str:
-    """Return the number of each action."""
     rows = [(name, f"{count:,}") for name, count in sorted(result.actions.items())]
     frames = result.frames
     rows.append(("mutated frames", f"{frames['frames']:,}"))
     rows.append(("of them answered; over the others a connection was closed", f"{frames['answered']:,}"))
-    return table(("what was done", "times"), rows)
+    return markdown(("what was done", "times"), rows)
 
 
 def bystanders(sightings: Sightings, pauses: list[CauseOfPauses]) -> str:
@@ -77,14 +72,14 @@ def bystanders(sightings: Sightings, pauses: list[CauseOfPauses]) -> str:
     head = ("while", "pauses above 0.1 s", "the worst", "connections closed")
     complaints = "; ".join(f"{error} ({count})" for error, count in sorted(sightings.errors.items()))
     words = f"Bystanders had {sightings.answers:,} answers." + (f" They noted: {complaints}." if complaints else "")
-    return f"{words}\n\n{table(head, rows)}"
+    return f"{words}\n\n{markdown(head, rows)}"
 
 
 def records(tallies: dict[str, Tally]) -> str:
     """Return the tallies of the clients, by workload and in total."""
     rows = [*tallies.items(), ("together", sum(tallies.values(), Tally()))]
     head = ("clients", *(title for title, _ in COLUMNS), "errors", "longest pause")
-    return table(
+    return markdown(
         head,
         (
             (
@@ -99,9 +94,8 @@ def records(tallies: dict[str, Tally]) -> str:
 
 
 def errors(tallies: dict[str, Tally]) -> str:
-    """Return the clients' errors."""
     counted = sum(tallies.values(), Tally()).errors
-    return table(("error of a client", "times"), ((name, f"{count:,}") for name, count in counted.most_common()))
+    return markdown(("error of a client", "times"), ((name, f"{count:,}") for name, count in counted.most_common()))
 
 
 def usage(footprints: list[Footprint]) -> str:
@@ -114,18 +108,10 @@ def usage(footprints: list[Footprint]) -> str:
     rows.append(("descriptors", *(str(each.descriptors) for each in footprints)))
     rows.append(("files in /dev/shm", *(str(each.shared_files) for each in footprints)))
     quarters = ("1st quarter", "2nd quarter", "3rd quarter")[: len(footprints) - 2]
-    return table(("the broker uses", "at the beginning", *quarters, "at the end"), rows)
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table."""
-    titles = tuple(head)
-    lines = [titles, tuple("---" for _ in titles), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(("the broker uses", "at the beginning", *quarters, "at the end"), rows)
 
 
 def megabytes(size: int) -> str:
-    """Return a size as the table shows it."""
     return f"{size / MEGABYTE:.1f} MB"
 
 
@@ -154,22 +140,9 @@ def summary(result: Result) -> str:
         ("memory (PSS) at the beginning; at the end", f"{megabytes(first.total)}; {megabytes(last.total)}"),
     ]
     head = f"Seed {result.orders.seed}, {result.seconds / 60:.1f} minutes of attacks."
-    return f"{head}\n\n{table(('what', 'result'), rows)}"
+    return f"{head}\n\n{markdown(('what', 'result'), rows)}"
 
 
 def record(page: Path, words: str) -> None:
     """Put the summary of a campaign between the two marks of the page."""
-    begin, end = "<!-- latest: written by ops/campaign --record -->", "<!-- end of latest -->"
-    before, rest = page.read_text().split(begin)
-    _, after = rest.split(end)
-    page.write_text(f"{before}{begin}\n\n{surroundings()}\n{words}\n\n{end}{after}")
-
-
-def surroundings() -> str:
-    """Return when and where this was."""
-    git = ["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    return (
-        f"{datetime.now(tz=UTC):%Y-%m-%d}, commit `{commit or 'none'}`, {os.cpu_count()} cores, "
-        f"Linux {platform.release()}, Python {platform.python_version()}."
-    )
+    write(page, LATEST, f"{surroundings(REPOSITORY)}\n{words}")

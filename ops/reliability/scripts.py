@@ -56,7 +56,6 @@ class Barrage:
         self._port, self._counts = port, counts
 
     def draw(self) -> Script:
-        """Return the script of a connection."""
         script = Script(self._port, may_wait=True)
         script.steps = self._steps()
         return script
@@ -93,7 +92,6 @@ class PlainText:
     """A connection as it is."""
 
     def open(self) -> Steps:
-        """Begin."""
         return b""
         yield
 
@@ -131,7 +129,6 @@ class Secure:
         return b""
 
     def records(self, frame: bytes) -> bytes:
-        """Return a frame as it is sent."""
         self._tls.write(frame)
         unsent, self._unsent = self._unsent, b""
         return unsent + self._outgoing.read()
@@ -174,7 +171,6 @@ class Strangers:
         self._of_tls = (self.hello, self.last_flight, self.record)
 
     def draw(self) -> Script:
-        """Return the script of a connection."""
         draw = self._source.random()
         if draw < 1 / 4:
             stranger = Script(self._ports[self._source.choice(("SSL", "SASL_SSL"))])
@@ -198,7 +194,6 @@ class Strangers:
         return b""
 
     def handshake(self, stranger: Script, layer: Layer) -> Steps:
-        """Name a mechanism."""
         yield from layer.open()
         for _ in range(MOST_FRAMES):
             yield from self._try(stranger, layer.ask(self._mutated(self._named())))
@@ -239,7 +234,6 @@ class Strangers:
     # ---- TLS itself ----
 
     def hello(self, stranger: Script) -> Steps:
-        """Begin with a mutated ClientHello."""
         return (yield from self._try(stranger, anything(self._mutator.of_bytes(Secure(self._context).flight()))))
 
     def last_flight(self, stranger: Script) -> Steps:
@@ -250,7 +244,6 @@ class Strangers:
         return (yield from self._try(stranger, anything(sent)))
 
     def record(self, stranger: Script) -> Steps:
-        """Send a mutated record after the handshake."""
         layer = Secure(self._context)
         yield from layer.open()
         yield from layer.ask(self._source.choice(self._of_versions).frame)
@@ -294,15 +287,12 @@ def is_whole(received: bytes) -> bool:
 
 
 def sized(token: bytes) -> bytes:
-    """Return a token with its size in front."""
     return len(token).to_bytes(_SIZE_BYTES, "big") + token
 
 
 def handshake(mechanism: str, version: int) -> bytes:
-    """Return a SaslHandshake."""
     return codec.encode_request(ApiKey.SASL_HANDSHAKE, version, 1, CLIENT_ID, {"mechanism": mechanism})
 
 
 def authenticate(token: bytes) -> bytes:
-    """Return a SaslAuthenticate."""
     return codec.encode_request(ApiKey.SASL_AUTHENTICATE, 2, 1, CLIENT_ID, {"auth_bytes": token})

@@ -13,17 +13,16 @@ import threading
 import time
 import uuid
 from array import array
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ops.clients.library import Library, text_of
 from ops.reliability.chance import source
-from ops.reliability.groups import MEAN_STAY_SECONDS, MEMBERS, ends_of
+from ops.reliability.groups import MEAN_STAY_SECONDS, Members
 from ops.reliability.ledger import MOST_EVIDENCE, Tally
 from ops.reliability.wire import Wire
-from ops.reliability.workloads import PAUSE_SECONDS, READ_SECONDS, Stopwatch, Topic, TopicWorkload
+from ops.reliability.workloads import PAUSE_SECONDS, Topic, TopicWorkload
 from rotunda.broker.protocol.api_keys import ApiKey
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
@@ -176,11 +175,9 @@ class ShareMember:
         return response
 
     def leave(self) -> None:
-        """Leave the group."""
         self._heartbeat(FINAL_EPOCH, None)
 
     def close(self) -> None:
-        """Close the connection."""
         self._wire.close()
 
     def _heartbeat(self, epoch: int, names: list[str] | None) -> Any:
@@ -191,62 +188,29 @@ class ShareMember:
         return check(self._wire.ask(api_key, version, fields), api_key)
 
 
-class ShareWorkload:
+class ShareWorkload(Members):
     """A share group that reads the records of an idempotent producer."""
 
     def __init__(self, library: Library, port: int, written: TopicWorkload, chance: random.Random) -> None:
-        self.name = f"{library.name} share group"
-        self.topics: tuple[Topic, ...] = ()
-        self._library, self._port, self._written = library, port, written
-        self._group = f"campaign-{library.name}-share"
+        self._port, self._group, self._chance = port, f"campaign-{library.name}-share", chance
         self._ledger = ShareLedger(written.topic.partitions)
-        self._errors: Counter[str] = Counter()
-        self._stopwatch = Stopwatch()
-        self._lost = 0
-        self._ended = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run_members, args=(source(chance.getrandbits(32), self.name),), daemon=True)
-            for _ in range(MEMBERS)
-        ]
+        super().__init__(library, "share", written, self._ledger)
 
-    def start(self) -> None:
-        """Start the members."""
-        for thread in self._threads:
-            thread.start()
+    def tally(self, at_end: bool) -> Tally:
+        tally = super().tally(at_end)
+        tally.redelivered, tally.miscounted = self._ledger.redelivered, self._ledger.miscounted
+        return tally
 
-    def finish(self) -> None:
-        """Wait until the group has ended all records, and end it."""
-        self._written.written.wait(READ_SECONDS)
-        ends = ends_of(self._library, self._written.topic, self._errors)
-        deadline = time.monotonic() + READ_SECONDS
-        while time.monotonic() < deadline and self._ledger.open_below(ends):
-            time.sleep(PAUSE_SECONDS)
-        self._lost = self._ledger.open_below(ends)
-        self._stopwatch.end()
-        self._ended.set()
-        for thread in self._threads:
-            thread.join(READ_SECONDS)
+    def missing(self, ends: dict[int, int]) -> int:
+        """Return the number of records for which no member has sent an acceptance or rejection."""
+        return self._ledger.open_below(ends)
 
-    def tally(self, at_end: bool) -> Tally:  # noqa: ARG002 - the remaining records were counted at the end
-        """Return the observations."""
-        ledger = self._ledger
-        return Tally(
-            read=ledger.read,
-            redelivered=ledger.redelivered,
-            twice=ledger.twice,
-            miscounted=ledger.miscounted,
-            lost=self._lost,
-            longest_pause_seconds=self._stopwatch.longest_until_now(),
-            errors=Counter(self._errors),
-            evidence=list(ledger.evidence),
-        )
-
-    def _run_members(self, chance: random.Random) -> None:
+    def _run_members(self) -> None:
         """Be one member after the other; one that has not left returns on its next connection."""
-        member_id = str(uuid.uuid4())
+        member_id, chance = str(uuid.uuid4()), source(self._chance.getrandbits(32), self.name)
         while not self._ended.is_set():
             try:
-                member = ShareMember(self._port, self._group, member_id, self._written.topic)
+                member = ShareMember(self._port, self._group, member_id, self._source.topic)
                 try:
                     if self._run_member(member, chance):
                         member_id = str(uuid.uuid4())

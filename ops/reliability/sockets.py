@@ -34,7 +34,6 @@ class Storm:
         self._field, self._chance = field, chance
 
     def __call__(self) -> None:
-        """Do it once."""
         with (
             self._field.journal.window("connection storm"),
             contextlib.ExitStack() as connections,
@@ -59,7 +58,6 @@ class SlowReaders:
         self._field, self._chance = field, chance
 
     def __call__(self) -> None:
-        """Do it once, for some seconds."""
         place = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
         fields = {
             "replica_id": -1,
@@ -88,7 +86,6 @@ class SlowSenders:
         self._field, self._chance = field, chance
 
     def __call__(self) -> None:
-        """Do it once, for some seconds."""
         with self._field.journal.window("slow senders"), contextlib.ExitStack() as connections:
             wires = [connections.enter_context(Wire(self._field.broker.port)) for _ in range(SLOW)]
             end = time.monotonic() + self._chance.uniform(1, LONGEST_SLOW_SECONDS)
@@ -101,7 +98,6 @@ class SlowSenders:
 
 
 def wires_of(wires: list[Wire]) -> list[socket.socket]:
-    """Return the sockets of connections."""
     return [wire.socket for wire in wires]
 
 

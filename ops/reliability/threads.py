@@ -26,7 +26,6 @@ class Threads:
         self._field, self._chance = field, chance
 
     def __call__(self) -> None:
-        """Change one."""
         name = self._chance.choice(sorted(ROLES))
         with Wire(self._field.broker.port) as wire:
             resource = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configuration_keys": [name]}

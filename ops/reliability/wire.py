@@ -32,11 +32,9 @@ class Wire:
         self.close()
 
     def close(self) -> None:
-        """Close the socket."""
         self.socket.close()
 
     def send(self, data: bytes) -> None:
-        """Send all the bytes."""
         self.socket.sendall(data)
 
     def receive(self) -> bytes:

@@ -93,7 +93,6 @@ class Stopwatch:
         self._last = 0.0
 
     def progress(self) -> None:
-        """Note progress now."""
         now = time.monotonic()
         if self._last:
             self.longest_seconds = max(self.longest_seconds, now - self._last)
@@ -130,7 +129,6 @@ class TopicWorkload:
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._write_all, self._read_all)]
 
     def start(self) -> None:
-        """Begin to write and to read."""
         for thread in self._threads:
             thread.start()
 

@@ -49,7 +49,6 @@ class Picture(NamedTuple):
 
     @property
     def file(self) -> str:
-        """Its name."""
         theme = "" if self.theme == "light" else f"-{self.theme}"
         return f"status-{self.screen}{theme}{'' if self.width == WIDE else f'-{self.width}'}.png"
 
@@ -83,7 +82,6 @@ def main() -> int:
 
 
 def pictures(*, every: bool) -> list[Picture]:
-    """Return the screenshots to make."""
     if every:
         return [
             Picture(screen.name, theme, width)
@@ -96,7 +94,6 @@ def pictures(*, every: bool) -> list[Picture]:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """Start a browser."""
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield started
@@ -142,7 +139,6 @@ def take_queue(url: str, handler_pid: int, directory: Path) -> None:
 
 
 def save(page: Page, path: Path, *, full_page: bool = True) -> None:
-    """Write a picture of a page."""
     page.screenshot(path=path, full_page=full_page)
     # 256 colours are plenty, and half the size.
     subprocess.run(["pngquant", "--force", "--ext", ".png", "--skip-if-larger", "256", str(path)], check=False)

@@ -30,7 +30,6 @@ class PageLoad:
         self.consumed = 0
 
     def start(self) -> "PageLoad":
-        """Create the topics and start every client."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "client.id": "setup"})
         for future in admin.create_topics([NewTopic(name, n, 1) for name, n in TOPICS.items()]).values():
             future.result(10)
@@ -48,7 +47,6 @@ class PageLoad:
         return self
 
     def stop(self) -> None:
-        """End every client and wait for it."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(20)

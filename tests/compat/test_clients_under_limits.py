@@ -1,4 +1,4 @@
-"""Four unmodified clients under each kind of limit: its effects on the application, which must finish.
+"""Three unmodified clients under each kind of limit: its effects on the application, which must finish.
 
 A row of LIMITS has a broker of its own, which each program of PROGRAMS uses in turn with a client id of its own. A
 limit of the number of connections is used up by connections that close when the client has been seen to meet it. No
@@ -45,8 +45,7 @@ JAVA = "java", "-XX:TieredStopAtLevel=1", "-cp", f"{preparation.CLASSES}:{prepar
 #: By name, the command.
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "java": JAVA,
-    "librdkafka": (*PYTHON, "confluent"),
-    "kafka-python": (*PYTHON, "kafka-python"),
+    "librdkafka": PYTHON,
     "franz-go": (str(preparation.GO_LIMITED),),
 }
 #: The client id of each.
@@ -54,12 +53,11 @@ BY_PROGRAM = [{"client-id": f"{CLIENT}-{program}"} for program in PROGRAMS]
 #: One client shows a limit in ops/test, the others in ops/compat.
 MARKED = [
     "librdkafka",
-    pytest.param("kafka-python", marks=pytest.mark.compat),
     pytest.param("java", marks=[pytest.mark.compat, pytest.mark.needs("java")]),
     pytest.param("franz-go", marks=[pytest.mark.compat, pytest.mark.needs("go")]),
 ]
 #: They create topics by a version that has THROTTLING_QUOTA_EXCEEDED; the others are throttled afterwards.
-STRICT = {"java", "kafka-python", "franz-go"}
+STRICT = {"java", "franz-go"}
 #: Connections that use up a limit of their number; clients have two at a time.
 HELD = 4
 

@@ -27,12 +27,10 @@ def read(message: KafkaSourceMessage) -> tuple[str, dict]:
 
 
 def sent(key: str, value: object) -> KafkaSinkMessage:
-    """Return a record."""
     return KafkaSinkMessage(key.encode(), json.dumps(value).encode())
 
 
 def time_of(value: dict) -> datetime:
-    """Return when an order was made."""
     return datetime.fromtimestamp(value["time_ms"] / 1000, UTC)
 
 

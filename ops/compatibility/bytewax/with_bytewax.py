@@ -14,8 +14,8 @@ from applications import (
     Record,
     committed,
     fill,
-    key_of,
     new_topics,
+    records,
     scratch,
     timestamp_of,
     wait_for,
@@ -28,12 +28,8 @@ WINDOW_MS = 10_000
 WORKERS = 2
 
 
-def orders(first: int, end: int) -> list[Record]:
-    """Return the orders of these numbers."""
-    return [
-        (key_of(number), json.dumps({"number": number, "amount": number * 3}).encode(), timestamp_of(number))
-        for number in range(first, end)
-    ]
+def order(number: int) -> dict[str, int]:
+    return {"number": number, "amount": number * 3}
 
 
 def payments(first: int, end: int) -> list[Record]:
@@ -58,11 +54,11 @@ def windows_and_join(bootstrap: str, deaths: bool) -> None:
     with scratch() as store:
         subprocess.run([sys.executable, "-m", "bytewax.recovery", store, str(WORKERS)], check=True)
         topics = {"ORDERS": order_topic, "PAYMENTS": payment_topic, "SUMS": sums, "PAID": paid}
-        fill(bootstrap, order_topic, orders(0, half))
+        fill(bootstrap, order_topic, records(0, half, order))
         fill(bootstrap, payment_topic, payments(0, half))
         with dataflow(store, BOOTSTRAP=bootstrap, TAIL="1", **topics) as flow:
             wait_for("some are joined", (flow,), lambda: committed(bootstrap, paid))
-            fill(bootstrap, order_topic, orders(half, COUNT))
+            fill(bootstrap, order_topic, records(half, COUNT, order))
             (flow.kill if deaths else flow.stop)()
             fill(bootstrap, payment_topic, payments(half, COUNT))
             del os.environ["TAIL"]

@@ -6,25 +6,20 @@ from functools import partial
 
 from applications import (
     COUNT,
-    Record,
     application,
     committed,
     fill,
     key_of,
     new_topics,
+    records,
     require_running_totals,
-    timestamp_of,
     wait_for,
 )
 from checks import require, run, unique
 
 
-def records(first: int, end: int) -> list[Record]:
-    """Return the orders of these numbers."""
-    return [
-        (key_of(number), json.dumps({"number": number, "customer": key_of(number)}).encode(), timestamp_of(number))
-        for number in range(first, end)
-    ]
+def value_of(number: int) -> dict[str, object]:
+    return {"number": number, "customer": key_of(number)}
 
 
 def receipts(library: str, bootstrap: str) -> None:
@@ -32,7 +27,7 @@ def receipts(library: str, bootstrap: str) -> None:
     topics = new_topics(bootstrap, "orders", "receipts", "batches")
     order_topic, receipt_topic, batch_topic = topics
     with application(__file__, library, bootstrap, unique("faststream"), *topics, "stumble") as app:
-        fill(bootstrap, order_topic, records(0, COUNT))
+        fill(bootstrap, order_topic, records(0, COUNT, value_of))
         wait_for("receipts", (app,), lambda: len(committed(bootstrap, receipt_topic)) >= COUNT)
         wait_for("batches", (app,), lambda: sum(batched(bootstrap, batch_topic).values()) >= COUNT)
         app.stop()
@@ -51,11 +46,11 @@ def at_least_once(library: str, bootstrap: str) -> None:
     order_topic, receipt_topic, batch_topic = topics
     wanted, half = set(range(COUNT)), COUNT // 2
     with application(__file__, library, bootstrap, unique("faststream"), *topics) as app:
-        fill(bootstrap, order_topic, records(0, half))
+        fill(bootstrap, order_topic, records(0, half, value_of))
         wait_for("some receipts", (app,), lambda: committed(bootstrap, receipt_topic))
         app.kill()
         before = len(committed(bootstrap, receipt_topic))
-        fill(bootstrap, order_topic, records(half, COUNT))
+        fill(bootstrap, order_topic, records(half, COUNT, value_of))
         app.start()
         wait_for("all receipts", (app,), lambda: receipted(bootstrap, receipt_topic).keys() >= wanted)
         wait_for("all batches", (app,), lambda: batched(bootstrap, batch_topic).keys() >= wanted)

@@ -4,12 +4,11 @@ import json
 
 from applications import (
     COUNT,
-    Record,
     application,
     committed,
     fill,
-    key_of,
     new_topics,
+    records,
     require_running_totals,
     scratch,
     taken,
@@ -21,12 +20,8 @@ from applications import (
 from checks import require, run, unique
 
 
-def records(first: int, end: int) -> list[Record]:
-    """Return the records of these numbers."""
-    return [
-        (key_of(number), json.dumps({"number": number, "time_ms": timestamp_of(number)}).encode(), timestamp_of(number))
-        for number in range(first, end)
-    ]
+def value_of(number: int) -> dict[str, int]:
+    return {"number": number, "time_ms": timestamp_of(number)}
 
 
 def tables(bootstrap: str) -> None:
@@ -34,13 +29,13 @@ def tables(bootstrap: str) -> None:
     source, counts, windows = new_topics(bootstrap, "numbers", "counts", "windows")
     name, half = unique("faust"), COUNT // 2
     with scratch() as data, application(__file__, bootstrap, name, source, counts, windows, data) as worker:
-        fill(bootstrap, source, records(0, half))
+        fill(bootstrap, source, records(0, half, value_of))
         # Faust commits the records it has read without waiting for the records it sends.
         wait_for("the first half is committed", (worker,), lambda: taken(bootstrap, name, source) >= half)
         for topic in (counts, windows, f"{name}-totals-changelog", f"{name}-sums-changelog"):
             wait_for(topic, (worker,), lambda topic=topic: len(committed(bootstrap, topic)) >= half)
         worker.kill()
-        fill(bootstrap, source, records(half, COUNT))
+        fill(bootstrap, source, records(half, COUNT, value_of))
         worker.start()
         wait_for("all are counted", (worker,), lambda: len(committed(bootstrap, windows)) >= COUNT)
         worker.stop()
@@ -59,10 +54,10 @@ def at_least_once(bootstrap: str) -> None:
     source, counts, windows = new_topics(bootstrap, "numbers", "counts", "windows")
     name, half = unique("faust"), COUNT // 2
     with scratch() as data, application(__file__, bootstrap, name, source, counts, windows, data) as worker:
-        fill(bootstrap, source, records(0, half))
+        fill(bootstrap, source, records(0, half, value_of))
         wait_for("some are counted", (worker,), lambda: committed(bootstrap, counts))
         worker.kill()
-        fill(bootstrap, source, records(half, COUNT))
+        fill(bootstrap, source, records(half, COUNT, value_of))
         worker.start()
         wait_for("all are counted", (worker,), lambda: numbers(bootstrap, counts) == set(range(COUNT)))
         worker.stop()

@@ -4,6 +4,7 @@ Imported by the programs of ops/compatibility/{faststream,quixstreams,faust,byte
 environment. Uses Kafka only through confluent-kafka.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -67,7 +68,6 @@ class Application:
         require(self._process.poll() is None, f"the application has ended: {self.log_tail()}")
 
     def kill(self) -> None:
-        """SIGKILL it."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -84,7 +84,6 @@ class Application:
         require(self._process.wait(WAIT_SECONDS) == 0, f"the application failed: {self.log_tail()}")
 
     def log_tail(self) -> str:
-        """Return the end of its output."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")[-LOG_CHARACTERS:]
 
@@ -104,7 +103,6 @@ def new_topics(bootstrap: str, *names: str) -> list[str]:
 
 
 def topics_of(bootstrap: str) -> set[str]:
-    """Return the names of all topics."""
     return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=WAIT_SECONDS).topics)
 
 
@@ -163,12 +161,10 @@ def wait_for(what: str, running: Iterable[Application], condition: Callable[[], 
 
 
 def key_of(number: int) -> str:
-    """Return the key of a record."""
     return f"key-{number % KEYS}"
 
 
 def timestamp_of(number: int) -> int:
-    """Return the time of a record in milliseconds."""
     return FIRST_MS + number * STEP_MS
 
 
@@ -183,6 +179,12 @@ def require_running_totals(found: Iterable[tuple[str, int]], count: int) -> None
         odd = next((at for at, number in enumerate(numbers) if number != at + 1), len(numbers))
         about = f"{key} counted {len(numbers)} of {wanted[key]}, at {odd}: {numbers[max(0, odd - 3) : odd + 3]}"
         require(odd == len(numbers) == wanted[key], about)
+
+
+def records(first: int, end: int, value: Callable[[int], object]) -> list[Record]:
+    """Return the records of these numbers, with their values as JSON."""
+    numbers = range(first, end)
+    return [(key_of(number), json.dumps(value(number)).encode(), timestamp_of(number)) for number in numbers]
 
 
 def window_sums(count: int) -> dict[tuple[str, int], int]:

@@ -18,7 +18,6 @@ Feature = Callable[[str], str | None]
 
 
 def unique(prefix: str) -> str:
-    """Return a unique name."""
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
@@ -26,6 +25,11 @@ def require(holds: object, otherwise: object) -> None:
     """Raise AssertionError if `holds` is false."""
     if not holds:
         raise AssertionError(otherwise)
+
+
+def equal(found: object, wanted: object) -> None:
+    """Raise AssertionError with both values if they differ."""
+    require(found == wanted, f"{found!r} instead of {wanted!r}")
 
 
 def until(what: str, condition: Callable[[], object]) -> None:
@@ -50,7 +54,6 @@ def run(features: dict[str, Feature]) -> None:
 
 
 def verdict(name: str, feature: Feature, bootstrap: str) -> str:
-    """Run one feature and return its line."""
     try:
         said = feature(bootstrap)
     except Exception as fault:  # any exception of a client is the verdict

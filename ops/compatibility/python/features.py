@@ -28,18 +28,16 @@ Make = Callable[[str], Library]
 
 #: Records of a transaction.
 BATCH = 7
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.5
 #: Polls without a record until there is none.
 IDLE_POLLS = 5
 
 
 def bound(make: Make, feature: Callable[..., None], *arguments: Any) -> Feature:
-    """Return a feature for a library."""
     return lambda bootstrap: feature(make(bootstrap), *arguments)
 
 
 def new_topic(library: Library, partitions: int = 4) -> str:
-    """Create a topic and return its name."""
     name = unique("topic")
     library.make_topic(name, partitions)
     return name

@@ -21,7 +21,6 @@ class Writer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> "Writer":
-        """Begin; return this."""
         self._ended.clear()
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
@@ -33,13 +32,11 @@ class Writer:
         self.start()
 
     def stop(self) -> None:
-        """Return when it has ended."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
 
     def count(self) -> int:
-        """Return how many records were acknowledged."""
         return sum(map(len, self.written))
 
     def _write(self) -> None:
@@ -72,7 +69,6 @@ class Reader:
         self._fault: Exception | None = None
 
     def start(self) -> "Reader":
-        """Begin; return this."""
         self._ended.clear()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -85,7 +81,6 @@ class Reader:
         self.start()
 
     def stop(self) -> None:
-        """Return when it has ended."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -101,7 +96,6 @@ class Reader:
         return self.count() - sum(self._before)
 
     def has_read(self, written: list[list[int]]) -> bool:
-        """Return whether all acknowledged records have been read."""
         self.count()
         return all(
             not sent or (found and found[-1] >= sent[-1]) for found, sent in zip(self.read, written, strict=True)
@@ -151,7 +145,6 @@ def positions(bootstrap: str, topic: str, group: str) -> dict[int, int]:
 
 
 def ends(bootstrap: str, topic: str) -> list[int]:
-    """Return the ends of a topic's partitions."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"ends-{time.monotonic_ns()}"})
     found = [consumer.get_watermark_offsets(TopicPartition(topic, each), REQUEST_SECONDS)[1] for each in range(3)]
     consumer.close()

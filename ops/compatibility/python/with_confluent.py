@@ -1,6 +1,6 @@
 """confluent-kafka (librdkafka): groups of both protocols, static and cooperative members, transactions, admin."""
 
-from checks import require, run, unique, until
+from checks import equal, require, run, unique, until
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from features import fill, new_topic, of_groups, of_transactions, poll
@@ -22,27 +22,21 @@ def admin(bootstrap: str) -> None:
     member.commit({0: 5, 1: 5})
     described = client.describe_consumer_groups([group])[group].result(WAIT_SECONDS)
     require(described.state is ConsumerGroupState.STABLE, described.state)
-    require(len(described.members) == 1, "len(described.members) == 1")
+    equal(len(described.members), 1)
     listed = client.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(WAIT_SECONDS)
-    require(group in {row.group_id for row in listed.valid}, "group in {row.group_id for row in listed.valid}")
+    require(group in {row.group_id for row in listed.valid}, listed.valid)
     member.close()
     wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 2)])]
     client.alter_consumer_group_offsets(wanted)[group].result(WAIT_SECONDS)
     found = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(WAIT_SECONDS)
-    require(
-        {row.partition: row.offset for row in found.topic_partitions} == {0: 2, 1: 5},
-        "{row.partition: row.offset for row in found.topic_partitions} == {0: 2, 1: 5}",
-    )
+    equal({row.partition: row.offset for row in found.topic_partitions}, {0: 2, 1: 5})
     end = client.list_offsets(
         {TopicPartition(topic, 0): OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED
     )
-    require(
-        end[TopicPartition(topic, 0)].result(WAIT_SECONDS).offset == 5,
-        "end[TopicPartition(topic, 0)].result(WAIT_SECONDS).offset == 5",
-    )
+    equal(end[TopicPartition(topic, 0)].result(WAIT_SECONDS).offset, 5)
     client.delete_consumer_groups([group])[group].result(WAIT_SECONDS)
     listed = client.list_consumer_groups().result(WAIT_SECONDS)
-    require(group not in {row.group_id for row in listed.valid}, "group not in {row.group_id for row in listed.valid}")
+    require(group not in {row.group_id for row in listed.valid}, listed.valid)
 
 
 if __name__ == "__main__":

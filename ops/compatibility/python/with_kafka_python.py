@@ -24,10 +24,7 @@ def admin(bootstrap: str) -> None:
     member.close()
     client.list_transactions()
     client.describe_metadata_quorum()
-    require(
-        "transaction.version" in str(client.describe_features()),
-        "'transaction.version' in str(client.describe_features())",
-    )
+    require("transaction.version" in str(client.describe_features()), "no transaction.version")
     client.delete_groups([group])
     require(group not in str(client.list_groups()), "group not in str(client.list_groups())")
     client.close()

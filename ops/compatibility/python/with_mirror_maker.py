@@ -54,7 +54,6 @@ def mirrored(ours: str, *, is_back: bool) -> Iterator[tuple[str, str, MirrorMake
 
 
 def new_topic(bootstrap: str, prefix: str, partitions: int = PARTITIONS, **settings: str) -> str:
-    """Create a topic and return its name."""
     name = unique(prefix)
     config = {key.replace("_", "."): value for key, value in settings.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -79,7 +78,6 @@ def topics_and_settings(target: str, source: str) -> None:
 
 
 def settings_of(topic: str, bootstrap: str) -> dict[str, str]:
-    """Return the settings of a topic."""
     described = output_of(rotunda("topic", "describe", topic, "--json", "--bootstrap", bootstrap))
     return dict(json.loads(described)["configs"])
 

@@ -18,7 +18,6 @@ def count(value: dict, state: State) -> dict:
 
 
 def main() -> None:
-    """Run until a signal arrives."""
     bootstrap, group, source, counts, windows, state_dir = sys.argv[1:]
     app = Application(
         bootstrap,

@@ -13,6 +13,7 @@ from applications import (
     fill,
     key_of,
     new_topics,
+    records,
     require_running_totals,
     scratch,
     timestamp_of,
@@ -23,11 +24,8 @@ from applications import (
 from checks import require, run, unique
 
 
-def records(first: int, end: int) -> list[Record]:
-    """Return the records of these numbers."""
-    return [
-        (key_of(number), json.dumps({"number": number}).encode(), timestamp_of(number)) for number in range(first, end)
-    ]
+def value_of(number: int) -> dict[str, int]:
+    return {"number": number}
 
 
 def closing_records(count: int) -> list[Record]:
@@ -46,9 +44,9 @@ def counts_and_windows(bootstrap: str, deaths: bool) -> None:
         # The second has no state of its own: the first one's counts are restored from the changelog.
         second = application(__file__, *arguments, second_state)
         with first:
-            fill(bootstrap, source, records(0, half))
+            fill(bootstrap, source, records(0, half, value_of))
             wait_for("some are counted", (first,), lambda: committed(bootstrap, counts))
-            fill(bootstrap, source, records(half, COUNT))
+            fill(bootstrap, source, records(half, COUNT, value_of))
             (first.kill if deaths else first.stop)()
             with second:
                 fill(bootstrap, source, closing_records(COUNT))

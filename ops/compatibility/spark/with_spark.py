@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from checks import require, run, unique, until
+from checks import equal, require, run, unique, until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
@@ -15,7 +15,6 @@ LIMIT_SECONDS = 60
 
 
 def session() -> SparkSession:
-    """Return the one session of this process."""
     jars = ",".join(str(path) for path in sorted(Path(JARS).glob("*.jar")))
     builder = SparkSession.builder.master("local[2]").appName("compatibility").config("spark.jars", jars)
     for key, value in {
@@ -46,15 +45,13 @@ def write(frame: DataFrame, bootstrap: str, topic: str) -> None:
 
 
 def read(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> DataFrame:
-    """Return a topic's records as a frame."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
     return reader.options(**options).load()
 
 
 def sums(frame: DataFrame) -> tuple[int, int]:
-    """Return the number of values, and their sum."""
     row = frame.agg(F.count("*").alias("count"), F.sum(F.col("value").cast("string").cast("long")).alias("sum")).first()
-    require(row is not None, "row is not None")
+    require(row, "no row")
     return int(row["count"]), int(row["sum"] or 0)
 
 
@@ -63,16 +60,11 @@ def batch(bootstrap: str) -> None:
     spark, topic = session(), unique("spark")
     write(numbers(spark, 5000), bootstrap, topic)
     frame = read(spark, bootstrap, topic)
-    require(sums(frame) == (5000, sum(range(5000))), "sums(frame) == (5000, sum(range(5000)))")
-    require(
-        set(frame.columns) >= {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType"},
-        "set(frame.columns) >= {'key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType'}",
-    )
-    require(
-        frame.filter(F.col("key").cast("string") != F.concat(F.lit("key-"), F.col("value").cast("string"))).count()
-        == 0,
-        "a key that does not belong to its value",
-    )
+    equal(sums(frame), (5000, sum(range(5000))))
+    columns = {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType"}
+    require(set(frame.columns) >= columns, frame.columns)
+    strange = F.col("key").cast("string") != F.concat(F.lit("key-"), F.col("value").cast("string"))
+    require(frame.filter(strange).count() == 0, "a key that does not belong to its value")
 
 
 def by_timestamp(bootstrap: str) -> None:
@@ -80,17 +72,14 @@ def by_timestamp(bootstrap: str) -> None:
     spark, topic = session(), unique("spark")
     write(numbers(spark, 100), bootstrap, topic)
     moment = read(spark, bootstrap, topic).agg(F.max(F.col("timestamp").cast("double"))).first()
-    require(moment is not None, "moment is not None")
+    require(moment, "no time")
     after = str(int(float(moment[0]) * 1000) + 1)
     write(numbers(spark, 50, start=1000), bootstrap, topic)
     later = read(spark, bootstrap, topic, startingTimestamp=after)
-    require(sums(later) == (50, sum(range(1000, 1050))), "sums(later) == (50, sum(range(1000, 1050)))")
+    equal(sums(later), (50, sum(range(1000, 1050))))
     offsets = f'{{"{topic}":{{"0":10}}}}'
     total = sums(read(spark, bootstrap, topic))[0]
-    require(
-        sums(read(spark, bootstrap, topic, startingOffsets=offsets))[0] == total - 10,
-        "sums(read(spark, bootstrap, topic, startingOffsets=offsets))[0] == total - 10",
-    )
+    equal(sums(read(spark, bootstrap, topic, startingOffsets=offsets))[0], total - 10)
 
 
 def streaming(bootstrap: str) -> None:
@@ -101,10 +90,7 @@ def streaming(bootstrap: str) -> None:
             write(numbers(spark, 500, start=500 * life), bootstrap, source)
             with stream(spark, bootstrap, source, target, checkpoint):
                 pass
-        require(
-            sums(read(spark, bootstrap, target)) == (1000, sum(range(1000))),
-            "sums(read(spark, bootstrap, target)) == (1000, sum(range(1000)))",
-        )
+        equal(sums(read(spark, bootstrap, target)), (1000, sum(range(1000))))
 
 
 @contextmanager
@@ -138,8 +124,7 @@ def windows(bootstrap: str) -> None:
     )
     require(query.awaitTermination(LIMIT_SECONDS), "the stream did not end")
     row = spark.table(table).agg(F.sum("count")).first()
-    require(row is not None, "row is not None")
-    require(row[0] == 300, "row[0] == 300")
+    equal(row and row[0], 300)
 
 
 def committed(bootstrap: str) -> None:
@@ -168,7 +153,7 @@ def committed(bootstrap: str) -> None:
             client.abortTransaction()
     client.close()
     frame = read(spark, bootstrap, topic, **{"kafka.isolation.level": "read_committed"})
-    require(sums(frame) == (2, 101), "sums(frame) == (2, 101)")
+    equal(sums(frame), (2, 101))
 
 
 def request_log(bootstrap: str) -> None:
