@@ -40,7 +40,7 @@ from rotunda.broker.ipc.request_facts import (
     throttle_of,
 )
 from rotunda.broker.ipc.response_spool import ResponseSpool
-from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
+from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter, with_correlation_id
 from rotunda.broker.partitions.request_cache import MOST_REQUEST_BYTES, CachedFields, RequestCache, RequestCaches
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import CONTROLLER, ApiKey
@@ -99,12 +99,7 @@ class CachedResponse(CachedFields):
     @property
     def size_bytes(self) -> int:
         """Its memory, approximately."""
-        return super().size_bytes + len(self.payload)
-
-    def payload_for(self, correlation_id: int) -> bytes:
-        """Return the response with a correlation id, which follows the size."""
-        payload = self.payload
-        return b"".join((payload[:4], correlation_id.to_bytes(4, "big", signed=True), payload[8:]))
+        return super().size_bytes + 2 * len(self.payload)
 
 
 class LateResponses:
@@ -162,11 +157,11 @@ class ApiCalls:
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self._caches: dict[int, RequestCache[CachedResponse]] = {
+        self.caches: dict[int, RequestCache[CachedResponse]] = {
             key: caches.open(is_whole=True) for key, api in APIS.items() if api.is_cacheable is not None
         }
         #: By API key, returns False if `handle` must handle a request.
-        self.ways = dict.fromkeys(self._caches, self.try_cached)
+        self.ways = dict.fromkeys(self.caches, self.try_cached)
         #: Holds the request being handled, also when its response is sent after its turn.
         self._current = current
         if (authorizer := broker.metadata.authorizer) is not None:
@@ -220,13 +215,16 @@ class ApiCalls:
 
     def try_cached(self, request: Request) -> bool:
         """Send the cached response for a request of the same bytes; False if there is none. HOT."""
-        found, connection = self._caches[request.api_key].find(request), request.connection_id
+        found, connection = self.caches[request.api_key].find(request), request.connection_id
         cached = None if found is None else found[0]
         if cached is None or cached.listeners_version != self._listeners.version or self._slices.has(connection):
             return False
         now_ns = self._now_ns()
-        if not cached.tail or not self._responses.try_repeat(request, now_ns, cached.payload, cached.tail):
-            self._responses.send(request, now_ns, now_ns, cached.payload_for(request.correlation_id), cached.facts)
+        if cached.tail and self._responses.try_repeat(request, now_ns, cached.payload, cached.tail):
+            cached.repeat(cached.payload, cached.tail)
+        else:
+            wire = with_correlation_id(cached.payload, request.correlation_id)
+            self._responses.send(request, now_ns, now_ns, wire, cached.facts)
         return True
 
     def _settle(self, request: Request, response: Any) -> None:
@@ -273,7 +271,7 @@ class ApiCalls:
             cached.payload, cached.facts = payload, facts
             if not facts.error_code:
                 cached.tail = tail(request.api_key, request.api_version, self._broker.partitions.index, facts.about)
-            self._caches[request.api_key].keep(request.connection_id, cached)
+            self.caches[request.api_key].keep(request.connection_id, cached)
 
     def _watch(self, request: Request, deferred: Deferred) -> None:
         deadline_ns = request.received_ns + deferred.timeout_ms * 1_000_000

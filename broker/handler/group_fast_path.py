@@ -163,6 +163,8 @@ class GroupFastPath:
         self._linger = broker.coordinators.linger
         self._protocols = self._groups.protocols
         self._heartbeats: RequestCache[CachedHeartbeat] = caches.open(is_whole=True)
+        #: By api key, those of requests that compiled code may handle.
+        self.caches: Mapping[int, RequestCache[Any]] = MappingProxyType({_HEARTBEAT: self._heartbeats})
         self._heartbeat_tails = [
             tail(_HEARTBEAT, version, broker.partitions.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
@@ -184,25 +186,33 @@ class GroupFastPath:
             self._heartbeats.clear()
             found = None
         cached = found[0] if found is not None else self._read_heartbeat(request)
-        if cached is None:
+        if cached is None or (error := self._extend_session(cached.shard, cached.body)) is None:
             return False
-        shard, body = cached.shard, cached.body
-        group = shard.groups.get(body.group_id)
-        if group is None or shard.has_failed:
-            return False
-        error = self._protocols[group.kind].heartbeat(
-            shard, group, body.member_id, body.group_instance_id, body.generation_id
-        )
         responses, now_ns = self._responses, self._now_ns()
         if not error:
+            response = _HEARTBEAT_RESPONSES[version], self._heartbeat_tails[version]
             if found is None:
                 # Cache members only: a non-member could fill the cache with arbitrary ids.
                 self._heartbeats.keep(request.connection_id, cached)
-            if responses.try_repeat(request, now_ns, _HEARTBEAT_RESPONSES[version], self._heartbeat_tails[version]):
+            elif cached.known is None:
+                cached.repeat(*response, partial(self._again, cached.shard, cached.body))
+            if responses.try_repeat(request, now_ns, *response):
                 return True
         payload = codec.encode_response(_HEARTBEAT, version, request.correlation_id, {"error_code": error})
         responses.send(request, now_ns, now_ns, payload, ResponseFacts(error))
         return True
+
+    def _extend_session(self, shard: GroupShard, body: Any) -> int | None:
+        """Return the error of a heartbeat; None if it must use the general path. HOT."""
+        group = shard.groups.get(body.group_id)
+        if group is None or shard.has_failed:
+            return None
+        heartbeat = self._protocols[group.kind].heartbeat
+        return heartbeat(shard, group, body.member_id, body.group_instance_id, body.generation_id)
+
+    def _again(self, shard: GroupShard, body: Any, response: bytes) -> bytes | None:
+        """Return the response to a repeated heartbeat, if it has no error (`CachedFields.repeat`). HOT."""
+        return response if shard.is_open and self._extend_session(shard, body) == 0 else None
 
     def _read_heartbeat(self, request: Request) -> CachedHeartbeat | None:
         """Return a member's heartbeat and its group's shard; None if that is not here or the member is denied."""

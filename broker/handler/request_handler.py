@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rotunda.broker.apis.table import APIS
 from rotunda.broker.apis.topics.list_offsets_fast_path import ListOffsetsFastPath
@@ -23,6 +23,7 @@ from rotunda.broker.handler.broker_context import make_context
 from rotunda.broker.handler.group_fast_path import CommitResponses, GroupFastPath
 from rotunda.broker.handler.peer_calls import PeerCalls, PeerPayloads
 from rotunda.broker.handler.peer_rpc import PeerRpc
+from rotunda.broker.handler.ring_requests import API_KEY_AT, RingRequests
 from rotunda.broker.ipc.peer_channel import Peers
 from rotunda.broker.ipc.request import MemoryAreas, Request, RequestDecoder
 from rotunda.broker.ipc.request_rings import RequestRings
@@ -30,8 +31,7 @@ from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from rotunda.broker.partitions.fetch.fetches import Fetches
 from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
 from rotunda.broker.partitions.produce.produces import Produces
-from rotunda.broker.partitions.produce.ring_produces import API_KEY_AT, RingProduces
-from rotunda.broker.partitions.request_cache import MOST_CACHE_BYTES, RequestCaches
+from rotunda.broker.partitions.request_cache import MOST_CACHE_BYTES, RequestCache, RequestCaches
 from rotunda.broker.partitions.row_flags import RowFlags
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.scheduling.purgatory import Purgatory
@@ -103,8 +103,8 @@ class RequestHandler:
         poison: PoisonRequests,
         ways: SpecialWays,
     ) -> None:
-        index, channel, clock = partitions.index, context.channel, partitions.clock
-        now_ns, generation = clock.monotonic_ns, poison.generation
+        index, channel, generation = partitions.index, context.channel, poison.generation
+        now_ns = partitions.clock.monotonic_ns
         self._partitions, self._controller, self._poison = partitions, controller, poison
         self._responses, self.now_ns = responses, now_ns
         self._rings, self._reader = RequestRings(channel, index, responses), RequestDecoder(channel.view, areas)
@@ -127,14 +127,13 @@ class RequestHandler:
         self._produce = Produces(partitions, self._appends, produce_ways, self._peers, poison, verify, caches)
         self.fetch = Fetches(context, partitions, responses, self._purgatory, self.slices, poison.current, caches)
         self._share = ShareFetches(self._coordinators, partitions, responses, self._purgatory, poison.current)
-        cache = self._produce.cache
-        self._quotas.forgotten = cache.clear
+        self._quotas.forgotten = self._produce.cache.clear
         groups = GroupFastPath(self.broker, responses, self.slices, commit_responses, caches)
         offsets = ListOffsetsFastPath(partitions, responses, self.slices.has, caches)
         own = {_PRODUCE: self._produce.try_fast, _FETCH: self.fetch.try_fast, _LIST_OFFSETS: offsets.try_fast}
         #: By API: each returns False if the request must use the general path.
         self._fast_paths = {**own, **groups.ways, **self._calls.ways} if ways.have_fast_paths else {}
-        self._ring_produces = RingProduces(cache, self._appends, responses, self._reader, poison.current, clock)
+        self._ring_requests = self._handled_in_ring(caches, offsets, groups)
         self._wrappers: list[Wrapper] = []
         self._chain()
         self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
@@ -153,6 +152,15 @@ class RequestHandler:
         # Before the first request: delete the offsets of topics that were deleted while their groups had no
         # coordinator.
         self._coordinators.metadata_changed()
+
+    def _handled_in_ring(
+        self, caches: RequestCaches, offsets: ListOffsetsFastPath, groups: GroupFastPath
+    ) -> RingRequests:
+        """Return the requests that compiled code may handle."""
+        by_api: dict[int, RequestCache[Any]] = {_PRODUCE: self._produce.cache, _LIST_OFFSETS: offsets.cache}
+        by_api |= {**groups.caches, **self._calls.caches}
+        ends = self._appends, self._responses, self._reader
+        return RingRequests(self.broker, caches, by_api, ends, self.slices, self._poison.current)
 
     def run_once(self) -> bool:
         """Run one turn of the loop; False if it was idle.
@@ -251,7 +259,7 @@ class RequestHandler:
         authorizer = self._partitions.metadata.authorizer
         return {
             "requests_handled": self.requests,
-            "compiled_requests": self._ring_produces.requests,
+            "compiled_requests": self._ring_requests.requests,
             "errors": self._responses.errors,
             **self._appends.counters(),
             "write_failures": self._partitions.storage.write_failures,
@@ -326,10 +334,10 @@ class RequestHandler:
         view, is_charged = self._responses.view, self._quotas.is_in_force
         if is_charged:
             self._quotas.begin(view, frames[0][0], dequeued_ns)
-        is_direct, stage, number, count = self._is_direct, self._ring_produces.stage, 0, len(frames)
+        ring_requests, is_direct, number, count = self._ring_requests, self._is_direct, 0, len(frames)
         while number < count:
-            if is_direct and not view[frames[number][0] + API_KEY_AT]:
-                number = stage(ring, frames, number, dequeued_ns)
+            if is_direct and ring_requests.keys[view[frames[number][0] + API_KEY_AT]]:
+                number = ring_requests.handle(ring, frames, number, dequeued_ns)
                 if number == count:
                     handled_ns = now_ns()
                     break
@@ -389,7 +397,7 @@ class RequestHandler:
         self._handle: Handle = self._handle_charged if is_charged else self.dispatch
         #: Whether compiled code may handle requests: nothing comes before their fast path.
         self._is_direct = (
-            self._ring_produces.is_compiled and bool(self._fast_paths) and not self._wrappers and not is_charged
+            self._ring_requests.is_compiled and bool(self._fast_paths) and not self._wrappers and not is_charged
         )
         for wrapper in self._wrappers:
             self._handle = partial(wrapper, handle=self._handle)

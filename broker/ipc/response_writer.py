@@ -367,5 +367,11 @@ class ResponseWriter:
         return FileRange(0, bytes(path), ONE_RESPONSE, 0, len(payload))
 
 
+def with_correlation_id(payload: bytes, correlation_id: int) -> bytes:
+    """Return a response under another correlation id."""
+    before, after = _CORRELATION_ID_AT, _CORRELATION_ID_AT + 4
+    return b"".join((payload[:before], correlation_id.to_bytes(4, "big", signed=True), payload[after:]))
+
+
 def _nothing_denied(_identity: Identity, _error: int) -> int:
     return 0

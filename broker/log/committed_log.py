@@ -66,7 +66,7 @@ class AppendHold(IntEnum):
 
 
 class LogFields:
-    """The attributes of a log that compiled code reads and writes (`broker/native/cached_produces.c`)."""
+    """The attributes of a log that compiled code reads and writes (`broker/native/cached_requests.c`)."""
 
     __slots__ = ("_limits", "_segment", "leader_epoch", "next_offset")
 

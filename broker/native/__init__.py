@@ -6,7 +6,7 @@ keeps nothing between calls but its own objects, and checks every read and write
 in shared memory keeps its protocol (`shm/rings/ring.py`), and with it the one writer of each word.
 `ROTUNDA_PURE_PYTHON=1` in the environment chooses the twins. Knows nothing of the rest of the broker; runs wherever a
 twin does. What has a part in C: the walk over records, their readers, rings, the receipt of requests and the sending of
-responses in processors, and in handlers the common Produce.
+responses in processors, and in handlers the common Produce and the repeated responses.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from typing import Final
 PURE_PYTHON_VARIABLE: Final = "ROTUNDA_PURE_PYTHON"
 
 #: What this code expects of the module; one that was built from other sources has another (`module.c`).
-_INTERFACE: Final = 10
+_INTERFACE: Final = 11
 
 
 def _load() -> ModuleType | None:

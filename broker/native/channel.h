@@ -19,12 +19,6 @@ enum { CHANNEL_FIELDS(FIELD_INDEX) CHANNEL_FIELD_COUNT };
 /* Returns whether an object is a channel, with TypeError if not. */
 bool is_channel(PyObject *object);
 
-/* Returns whether an attribute is None. */
-static inline bool has_none(const Fields *channel, int field)
-{
-    return channel->slots[field] == Py_None;
-}
-
 /* Returns whether an attribute is set and empty: a list, bytes, or a number that is zero. */
 static inline bool is_empty(const Fields *channel, int field)
 {

@@ -74,6 +74,12 @@ static inline bool has_fields(const Fields *object, const PyMemberDef *members, 
         return is_of(object, prefix##_type) && has_fields((Fields *)object, prefix##_members, count);                  \
     }
 
+/* Returns whether an attribute is None. */
+static inline bool has_none(const Fields *object, int field)
+{
+    return object->slots[field] == Py_None;
+}
+
 /* Returns the number in a slot that is set; -1 with an exception if it is none. */
 static inline long long number_in(const Fields *object, int field)
 {

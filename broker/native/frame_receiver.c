@@ -12,13 +12,14 @@
 
 /* The most bytes of one receive (SMALL_READ_BYTES), of a frame's size and header, and of the size alone. */
 enum { RECEIVED_BYTES = 64 * 1024, FRAME_START_BYTES = 12, SIZE_BYTES = 4, SMALLEST_BYTES = 8, CLIENT_ID_AT = 8 };
-enum { PRODUCE_KEY = 0, API_VERSIONS_KEY = 18 };
+/* From SOFTWARE_FROM on an ApiVersions request names its client's software. */
+enum { PRODUCE_KEY = 0, API_VERSIONS_KEY = 18, SOFTWARE_FROM = 3 };
 
 /* The receiver's arguments: of the sender its rings, generations and touched targets; RequestReader._target_of; a
- * clock; MuteCause.PIPELINE; and the routed APIs, None for all. */
+ * clock; MuteCause.PIPELINE; and by API key, whether it is routed: those beyond its end are. */
 #define RECEIVER_FIELDS(FIELD)                                                                                         \
     FIELD(rings) FIELD(generations) FIELD(touched) FIELD(target_of) FIELD(clock_ns) FIELD(pipeline_cause)              \
-    FIELD(routed_keys)
+    FIELD(is_routed)
 
 enum { RECEIVER_FIELDS(FIELD_INDEX) RECEIVER_FIELD_COUNT };
 
@@ -59,23 +60,12 @@ static bool next_frame(const FrameReceiver *self, const uint8_t *bytes, Py_ssize
     return true;
 }
 
-/* Returns whether a frame's target depends on it: its API is among `routed_keys`, or these are None. */
-static int is_routed(const FrameReceiver *self, const RequestFrame *frame)
-{
-    if (self->slots[routed_keys_FIELD] == Py_None)
-        return true;
-    PyObject *key = PyLong_FromLong(frame->api_key);
-    int is_so = key == NULL ? -1 : PySet_Contains(self->slots[routed_keys_FIELD], key);
-    Py_XDECREF(key);
-    return is_so;
-}
-
 /* Returns the target of a frame, -1 if it must wait, or -2 with an exception. Twin: RequestReader._try_send. */
 static long target_of(const FrameReceiver *self, Fields *channel, const RequestFrame *frame)
 {
-    int has_choice = is_routed(self, frame);
-    if (has_choice <= 0)
-        return has_choice ? -2 : 0;
+    PyObject *is_routed = self->slots[is_routed_FIELD];
+    if (frame->api_key >= 0 && frame->api_key < PyBytes_Size(is_routed) && !PyBytes_AsString(is_routed)[frame->api_key])
+        return 0;
     PyObject *found = PyObject_CallFunction(self->slots[target_of_FIELD], "Oy#ii", channel, frame->bytes,
         (Py_ssize_t)frame->size, frame->api_key, frame->api_version);
     long target = found ? PyLong_AsLong(found) : -2;
@@ -151,7 +141,7 @@ static RingProducer *ring_to(const FrameReceiver *self, Py_ssize_t target, Reque
 static int send_frame(FrameReceiver *self, Fields *channel, const RequestFrame *frame, int64_t now_ns)
 {
     bool is_produce = frame->api_key == PRODUCE_KEY;
-    if (frame->api_key == API_VERSIONS_KEY
+    if ((frame->api_key == API_VERSIONS_KEY && frame->api_version >= SOFTWARE_FROM)
         || starts_with(frame->bytes + CLIENT_ID_AT, frame->size - CLIENT_ID_AT, channel->slots[client_prefix_FIELD]) < 0)
         return LEFT;
     if (!is_produce && number_in(channel, kept_bytes_FIELD) + frame->size > OWN_BYTES)

@@ -3,7 +3,7 @@
 #include "native.h"
 
 /* The interface version: broker/native/__init__.py ignores a module built from other sources. */
-#define INTERFACE 10
+#define INTERFACE 11
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 {
@@ -28,7 +28,7 @@ static int add_interface(PyObject *module)
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_interface}, {Py_mod_exec, add_record_walk},
     {Py_mod_exec, add_record_reader}, {Py_mod_exec, add_ring}, {Py_mod_exec, add_frame_receiver},
-    {Py_mod_exec, add_response_sender}, {Py_mod_exec, add_cached_produces},
+    {Py_mod_exec, add_response_sender}, {Py_mod_exec, add_cached_requests},
     {0, NULL}};
 
 static struct PyModuleDef definition = {

@@ -17,7 +17,7 @@
 #define BATCH_HEADER_BYTES 61
 
 /* Add the parts to the module. Each returns 0, or -1 with an exception. */
-int add_cached_produces(PyObject *module);
+int add_cached_requests(PyObject *module);
 int add_frame_receiver(PyObject *module);
 int add_record_reader(PyObject *module);
 int add_record_walk(PyObject *module);

@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_channel import RESPONSE_TO_KIND, SEND
+from rotunda.broker.ipc.request_facts import NO_RECORDS, Records
+from rotunda.broker.native import compiled
 from rotunda.broker.partitions import intern_pool
+from rotunda.broker.security.session import ANONYMOUS, pack_session
 
 #: Memory for the cached requests of an API, approximately and twice as much at most; constant bytes of each.
 MOST_CACHE_BYTES: Final = 8 << 20
@@ -38,7 +42,7 @@ class Versioned(Protocol):
 class CachedRequest(ABC):
     """A cached request; ``prefix``: its bytes from `PREFIX_START` up to the first varying one."""
 
-    __slots__ = ("listener", "prefix", "session", "version")
+    __slots__ = ("known", "listener", "prefix", "session", "version")
 
     #: Memory of an entry besides its bytes, as measured, with its places in both dictionaries.
     entry_bytes: ClassVar[int] = 768
@@ -46,11 +50,24 @@ class CachedRequest(ABC):
     def __init__(self, request: Request, prefix: bytes) -> None:
         self.version, self.session, self.listener = request.api_version, request.session, request.listener
         self.prefix = prefix
+        #: The same for compiled code; None: it does not handle these requests.
+        self.known: Any = None
 
     @property
     def size_bytes(self) -> int:
         """Its memory, approximately."""
         return self.entry_bytes + len(self.prefix)
+
+    def known_request(self, wire: bytes, records: Records, tail: bytes) -> Any:
+        """Return this request and its response for compiled code, which is in use; arguments as in `try_put`."""
+        known, session, size = compiled.KnownRequest(), self.session, len(wire)  # type: ignore[union-attr]
+        record_count, record_bytes, codec = records
+        known.version, known.prefix = self.version, self.prefix
+        known.session = b"" if session is ANONYMOUS else pack_session(session.user, session.host, session.reached)
+        facts = 0, 0, 0, 0, 0, 0, size, 0, record_count, codec, 0, record_bytes, 0
+        known.response = RESPONSE_TO_KIND.pack(0, 0, size, 0, SEND, *facts, tail) + wire
+        known.owned = known.log = known.appends = known.row = known.is_flexible = known.offset_at = known.again = None
+        return known
 
     @abstractmethod
     def varying(self, view: memoryview, start: int, end: int) -> Any:
@@ -80,6 +97,15 @@ class CachedFields(CachedRequest):
         """Its memory, approximately."""
         return self.entry_bytes + self._size
 
+    def repeat(self, wire: bytes, tail: bytes, again: Callable[[bytes], bytes | None] | None = None) -> None:
+        """Have compiled code, if there is any, repeat a response to requests without varying fields.
+
+        ``again`` gets the response with its envelope, and returns it as it is now; None if the twin is to make it.
+        """
+        if compiled is not None and self.known is None:
+            self.known = self.known_request(wire, NO_RECORDS, tail)
+            self.known.again = again
+
     def varying(self, view: memoryview, start: int, end: int) -> tuple[int, ...] | None:
         """Return the varying numbers of a request that equals this one in all else, or None. HOT."""
         at = start + PREFIX_START
@@ -108,7 +134,7 @@ class RecentlyUsed(Generic[K, R]):
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._bytes = self._until_ns = 0
-        #: Callers look here first, directly: a single dictionary lookup.
+        #: Callers look here first, directly: a single dictionary lookup. Always the same object.
         self.recent: dict[K, R] = {}
         self._before: dict[K, R] = {}
 
@@ -156,7 +182,8 @@ class RecentlyUsed(Generic[K, R]):
             self._age()
 
     def _age(self) -> None:
-        self.recent, self._before, self._bytes = {}, self.recent, 0
+        self._before, self._bytes = self.recent.copy(), 0
+        self.recent.clear()
 
 
 def _is_free(_connection: int, _cached: CachedRequest) -> bool:
@@ -187,11 +214,6 @@ class RequestCache(Generic[R]):
     def __len__(self) -> int:
         """Return the number of connections with a cached request."""
         return len(self.last)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the metadata are those that its entries depend on."""
-        return self._version == self._metadata.version
 
     def find(self, request: Request) -> tuple[R, Any] | None:
         """Return the cached request that this one matches, and the varying part; None if there is none. HOT.
@@ -256,6 +278,11 @@ class RequestCaches:
         """``most_bytes``: for each API; 0: nothing is cached."""
         self._metadata, self._most_bytes = metadata, most_bytes
         self._opened: list[RequestCache[Any]] = []
+
+    def clear(self) -> None:
+        """Drop all entries."""
+        for cache in self._opened:
+            cache.clear()
 
     def open(self, *, is_whole: bool = False, is_free: Callable[[int, R], bool] = _is_free) -> RequestCache[R]:
         """Return a new cache for an API."""

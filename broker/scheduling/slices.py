@@ -113,8 +113,8 @@ class Slices:
         self._now_ns = now_ns
         self._current = current
         self._turns = turns
-        #: By lane, the unfinished tasks; the first has started unless it waits to be exclusive.
-        self._lanes: dict[Hashable, deque[SlicedWork]] = {}
+        #: By lane, the unfinished tasks; the first has started unless it waits to be exclusive. Always the same object.
+        self.lanes: dict[Hashable, deque[SlicedWork]] = {}
         long = _Level(_EVER_NS, MOST_LONG, None)
         middling = _Level(_MIDDLING_NS, _MOST_MIDDLING, long)
         self._short = _Level(SHORT_NS, MOST_WAITING, middling)
@@ -140,9 +140,9 @@ class Slices:
             raise TooManyWaitError(f"{self._waiting} requests of {self._waiting_bytes} bytes are waiting")
         self._waiting += 1
         self._waiting_bytes += new.size
-        lane = self._lanes.get(new.lane)
+        lane = self.lanes.get(new.lane)
         if lane is None:
-            self._lanes[new.lane] = deque((new,))
+            self.lanes[new.lane] = deque((new,))
             self._begin(new)
         else:
             lane.append(new)
@@ -157,7 +157,7 @@ class Slices:
 
     def has(self, lane: Hashable) -> bool:
         """Return whether this lane has an unfinished task. HOT."""
-        return lane in self._lanes
+        return lane in self.lanes
 
     @property
     def is_idle(self) -> bool:
@@ -279,12 +279,12 @@ class Slices:
             self._exclusive = None
             if self._to_be_exclusive:
                 self._begin(self._to_be_exclusive.popleft())
-        lane = self._lanes[work.lane]
+        lane = self.lanes[work.lane]
         lane.popleft()
         if lane:
             self._begin(lane[0])
         else:
-            del self._lanes[work.lane]
+            del self.lanes[work.lane]
 
 
 def _nothing_more(_result: object = None) -> None:

@@ -41,7 +41,7 @@ HANDLER_METRICS = (
         "compiled_requests",
         COUNTER,
         "requests",
-        "Produces handled by compiled code.",
+        "Requests handled by compiled code.",
         "Plain ones; a part of requests_handled.",
     ),
     Metric(

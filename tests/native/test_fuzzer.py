@@ -31,16 +31,16 @@ def fuzz(library: Path | str, cases: int, program: str = "fuzzer", seed: int | N
     return ran.stdout
 
 
-def compare_produces(library: Path, cases: int, **environment: str) -> None:
+def compare_requests(library: Path, cases: int, **environment: str) -> None:
     seed = random_seed()
-    wanted = fuzz("-", cases, "produce_fuzz", seed)
-    assert fuzz(library, cases, "produce_fuzz", seed, **environment) == wanted, f"seed {seed}"
+    wanted = fuzz("-", cases, "request_fuzz", seed)
+    assert fuzz(library, cases, "request_fuzz", seed, **environment) == wanted, f"seed {seed}"
 
 
 def test_the_compiled_module_does_as_its_twins(tmp_path: Path) -> None:
     library = build(tmp_path, "-O2")
     fuzz(library, 500)
-    compare_produces(library, 5)
+    compare_requests(library, 5)
 
 
 @pytest.mark.slow
@@ -55,4 +55,4 @@ def test_no_sanitizer_finds_anything(tmp_path: Path) -> None:
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     fuzz(library, 300, **environment)
-    compare_produces(library, 10, **environment)
+    compare_requests(library, 10, **environment)

@@ -8,6 +8,7 @@ Searches and errors are left to the general path (`list_offsets`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from struct import Struct, calcsize
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rotunda.broker.apis.topics.list_offsets import EARLIEST, LATEST, READ_COMMITTED, parts_of
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.ipc.request_facts import NO_RECORDS, subject, tail
-from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter
+from rotunda.broker.ipc.request_facts import subject, tail
+from rotunda.broker.ipc.response_writer import ResponseFacts, ResponseWriter, with_correlation_id
 from rotunda.broker.partitions.request_cache import CachedFields, RequestCache, RequestCaches
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -57,7 +58,7 @@ class OffsetsTemplate:
     every byte.
     """
 
-    __slots__ = ("_has_epochs", "_literals", "pack_into", "size_bytes")
+    __slots__ = ("_has_epochs", "_literals", "_pack", "size_bytes")
 
     def __init__(self, version: int, parts: Sequence[tuple[str, int]]) -> None:
         """``parts``: (topic, partition)."""
@@ -65,8 +66,7 @@ class OffsetsTemplate:
         varying = "qi" if self._has_epochs else "q"
         varying_bytes = calcsize(f">{varying}")
         wire, other = (_response_of(version, parts, value) for value in (0, -1))
-        layout, before = ">4si", _BODY
-        at = before
+        layout, before, at = ">", 0, _BODY
         while at < len(wire):
             if wire[at] == other[at]:
                 at += 1
@@ -75,18 +75,15 @@ class OffsetsTemplate:
             before = at = at + varying_bytes
         whole = Struct(f"{layout}{len(wire) - before}s")
         self._literals = [value for value in whole.unpack(wire) if isinstance(value, bytes)]
-        self.pack_into = whole.pack_into
+        self._pack = whole.pack
         self.size_bytes = len(wire)
 
-    def fill_into(
-        self, buffer: memoryview | bytearray, at: int, correlation_id: int, found: Iterable[tuple[int, int]]
-    ) -> None:
-        """Write the whole response; ``found``: (offset, leader epoch) of each partition. HOT."""
-        literals = self._literals
-        values: list[bytes | int] = [literals[0], correlation_id]
-        for number, (offset, epoch) in enumerate(found, 1):
-            values += (literals[number], offset, epoch) if self._has_epochs else (literals[number], offset)
-        self.pack_into(buffer, at, *values, literals[-1])
+    def encode(self, found: Iterable[tuple[int, int]]) -> bytes:
+        """Return the whole response; ``found``: (offset, leader epoch) of each partition. HOT."""
+        values: list[bytes | int] = []
+        for literal, (offset, epoch) in zip(self._literals, found, strict=False):
+            values += (literal, offset, epoch) if self._has_epochs else (literal, offset)
+        return self._pack(*values, self._literals[-1])
 
 
 def _response_of(version: int, parts: Sequence[tuple[str, int]], value: int) -> bytes:
@@ -140,35 +137,44 @@ class ListOffsetsFastPath:
         self._responses = responses
         self._is_in_slices = is_in_slices
         self._now_ns = partitions.clock.monotonic_ns
-        self._cache: RequestCache[CachedListOffsets] = caches.open(is_whole=True)
+        self.cache: RequestCache[CachedListOffsets] = caches.open(is_whole=True)
 
     def try_fast(self, request: Request) -> bool:
         """Handle a request; False if it needs the general path. Raises InvalidReceive. HOT."""
         connection = request.connection_id
-        found = self._cache.find(request)
-        known = self._read(request) if found is None else found[0]
-        if known is None or self._is_in_slices(connection):
+        found = self.cache.find(request)
+        cached = self._read(request) if found is None else found[0]
+        if cached is None or self._is_in_slices(connection):
             return False
-        offsets: list[tuple[int, int]] = []
-        for asked in known.asked:
-            offset = self._offset_of(asked, is_committed=known.is_committed)
-            if offset is None:
-                return False
-            offsets.append(offset)
+        wire = self._encode(cached.asked, cached.template, is_committed=cached.is_committed)
+        if wire is None:
+            return False
         if found is None:
-            self._cache.keep(connection, known)
-        self._send(request, known, offsets)
+            self.cache.keep(connection, cached)
+        elif cached.known is None:
+            cached.repeat(wire, cached.tail, partial(self._again, cached.asked, cached.template, cached.is_committed))
+        now_ns, responses = self._now_ns(), self._responses
+        if not responses.try_repeat(request, now_ns, wire, cached.tail):
+            wire = with_correlation_id(wire, request.correlation_id)
+            responses.send(request, now_ns, now_ns, wire, ResponseFacts(about=cached.about))
         return True
 
-    def _send(self, request: Request, known: CachedListOffsets, offsets: list[tuple[int, int]]) -> None:
-        now_ns, responses, template = self._now_ns(), self._responses, known.template
-        at = responses.try_begin(request, now_ns, template.size_bytes, NO_RECORDS, known.tail)
-        if at >= 0:
-            template.fill_into(responses.view, at, request.correlation_id, offsets)
-            return
-        payload = bytearray(template.size_bytes)
-        template.fill_into(payload, 0, request.correlation_id, offsets)
-        responses.send(request, now_ns, now_ns, bytes(payload), ResponseFacts(about=known.about))
+    def _encode(self, asked: list[_Asked], template: OffsetsTemplate, *, is_committed: bool) -> bytes | None:
+        """Return the response at this time, or None if it needs the general path. HOT."""
+        offsets: list[tuple[int, int]] = []
+        for each in asked:
+            offset = self._offset_of(each, is_committed=is_committed)
+            if offset is None:
+                return None
+            offsets.append(offset)
+        return template.encode(offsets)
+
+    def _again(
+        self, asked: list[_Asked], template: OffsetsTemplate, is_committed: bool, response: bytes
+    ) -> bytes | None:
+        """Return the response at this time (`CachedFields.repeat`). HOT."""
+        wire = self._encode(asked, template, is_committed=is_committed)
+        return None if wire is None else response[: -template.size_bytes] + wire
 
     def _offset_of(self, asked: _Asked, *, is_committed: bool) -> tuple[int, int] | None:
         """Return (offset, leader epoch) as the general path does, or None if it needs that path."""

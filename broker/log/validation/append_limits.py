@@ -81,7 +81,7 @@ def _level_of(config: LogConfig) -> int | None:
 
 
 class LimitFields:
-    """The attributes of limits that compiled code reads (`broker/native/cached_produces.c`)."""
+    """The attributes of limits that compiled code reads (`broker/native/cached_requests.c`)."""
 
     __slots__ = ("after_max_ms", "at_once_bytes", "before_max_ms", "is_strict", "most_records", "validates")
 

@@ -51,6 +51,9 @@ RECEIVED_AT_ONCE_BYTES = 4 * 1024 * 1024
 _PRODUCE = int(ApiKey.PRODUCE)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
+#: By API key, whether some of its requests are for the controller.
+_MAYBE_CONTROLLER = bytes(key in MAYBE_CONTROLLER_KEYS for key in range(max(ApiKey) + 1))
+
 _FRAME_START_BYTES = _FRAME_START.size
 _unpack_start = _FRAME_START.unpack_from
 
@@ -268,7 +271,7 @@ class RequestReader:
 
     def _note_routed(self) -> None:
         if self._natively is not None:
-            self._natively.routed_keys = MAYBE_CONTROLLER_KEYS if self._one_handler else None
+            self._natively.is_routed = _MAYBE_CONTROLLER if self._one_handler else b""
 
     def _check_size(self, rest: bytes) -> None:
         """Reject an invalid size, 0 too (``C03``), before the announced bytes arrive: they may never arrive."""

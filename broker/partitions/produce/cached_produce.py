@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Any
 
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.ipc.request_channel import RESPONSE_TO_KIND, SEND
+from rotunda.broker.ipc.request_channel import RESPONSE_TO_KIND
 from rotunda.broker.ipc.request_facts import subject, tail
 from rotunda.broker.native import compiled
 from rotunda.broker.partitions import intern_pool
@@ -19,7 +19,6 @@ from rotunda.broker.partitions.request_cache import PREFIX_START, CachedRequest
 from rotunda.broker.protocol.messages.produce import FIRST_FLEXIBLE, Part
 from rotunda.broker.protocol.primitives import read_unsigned_varint
 from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES
-from rotunda.broker.security.session import ANONYMOUS, pack_session
 
 _INT32 = Struct(">i")
 
@@ -34,7 +33,6 @@ class CachedProduce(CachedRequest):
         "about",
         "acks",
         "flexible",
-        "known",
         "owned",
         "quotas",
         "records_at",
@@ -75,14 +73,9 @@ class CachedProduce(CachedRequest):
         offset_at = self.template.offset_at
         if offset_at is None:
             return None
-        known, owned, session = compiled.KnownProduce(), self.owned, self.session  # type: ignore[union-attr]
+        known, owned = self.known_request(self.template.fill(0, 0, 0, -1, 0), (0, 0, 0), self.tail), self.owned
         known.owned, known.log, known.appends, known.row = owned, owned.log, owned.ring_appends, owned.row
-        known.version, known.is_flexible, known.prefix = self.version, self.flexible, self.prefix
-        known.session = b"" if session is ANONYMOUS else pack_session(session.user, session.host, session.reached)
-        wire = self.template.fill(0, 0, 0, -1, 0)
-        size = len(wire)
-        known.response = RESPONSE_TO_KIND.pack(0, 0, size, 0, SEND, *(0,) * 6, size, *(0,) * 6, self.tail) + wire
-        known.offset_at = RESPONSE_TO_KIND.size + offset_at
+        known.is_flexible, known.offset_at = self.flexible, RESPONSE_TO_KIND.size + offset_at
         return known
 
     def varying(self, view: memoryview, start: int, end: int) -> memoryview | None:

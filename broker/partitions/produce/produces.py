@@ -242,11 +242,11 @@ class Produces:
                 note_rejection(view, part.records_offset, part.records_size, error)
                 produce.part_done(index, part, error, -1, -1, -1)
                 continue
-            taken = self._produce_part(produce, index, part, body.transactional_id)
-            if taken.is_transactional:
-                self._transactional.enqueue(taken)
+            accepted = self._produce_part(produce, index, part, body.transactional_id)
+            if accepted.is_transactional:
+                self._transactional.enqueue(accepted)
             else:
-                self._try_part(taken)
+                self._try_part(accepted)
         produce.all_parts_begun()
         if len(body.parts) == 1 and not error and not self._queues.has(request.connection_id):
             self._keep(request, body.parts[0], body, client)
@@ -292,10 +292,10 @@ class Produces:
         topic = self._checks.topic(part)
         assert topic is not None  # noqa: S101 - `PartChecks.of` has looked it up
         _, row, owner = topic.partitions[part.partition]
-        taken, has_header = ProducePart(produce, index, part, row, owner), part.records_size >= BATCH_HEADER_BYTES
+        accepted, has_header = ProducePart(produce, index, part, row, owner), part.records_size >= BATCH_HEADER_BYTES
         if transactional_id is not None and has_header and is_transactional(produce.request.view, part.records_offset):
-            taken.begin_transaction(transactional_id, topic.name)
-        return taken
+            accepted.begin_transaction(transactional_id, topic.name)
+        return accepted
 
     def _try_part(self, part: ProducePart) -> None:
         """Append a part to its log in this process, or forward it to its owner, with its current guard."""

@@ -1,4 +1,4 @@
-"""Random Produces through a handler, with a build of the module or with the twins: produce_fuzz LIBRARY SEED CASES.
+"""Random requests through a handler, with a build of the module or with the twins: request_fuzz LIBRARY SEED CASES.
 
 Prints all responses with their envelopes, and the logs; a test compares both. Responses may be in another order in
 their ring.
@@ -12,7 +12,7 @@ import struct
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 from rotunda.broker import native
@@ -24,56 +24,62 @@ native.compiled = None if sys.argv[1] == TWINS else load(Path(sys.argv[1]))
 # ruff: noqa: E402 - the other modules use the chosen one
 from rotunda.broker.config.settings.authorization import STANDARD_AUTHORIZER
 from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.handler.ring_requests import RingRequests
 from rotunda.broker.ipc.request_channel import REQUEST
 from rotunda.broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange
 from rotunda.broker.metadata.configs.alter_configs import Operation as Change
 from rotunda.broker.metadata.configs.client_quotas import USER, QuotaOp
-from rotunda.broker.partitions.produce.ring_produces import RingProduces
 from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.records.crc import crc32c
 from rotunda.broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from rotunda.broker.security.session import pack_session
 from rotunda.broker.steps import finished
 from rotunda.shm.layout import RESPONSE_ENVELOPE
 from tests.support.fakes import FakeClock
+from tests.support.groups.requests import Member, groups_of
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 from tests.support.stepped_broker import Client, SteppedBroker
+from tests.support.transactional import open_coordinator_topics
 from tests.support.wire_messages import PRODUCE
 
 if native.compiled is not None:
 
-    class ExactProduces(native.compiled.CachedProduces):  # type: ignore[name-defined,misc]
-        """Stages each request in a buffer of exactly its bytes: a sanitizer finds what is read beyond them."""
+    class ExactRequests(native.compiled.CachedRequests):  # type: ignore[name-defined,misc]
+        """Handles each request in a buffer of exactly its bytes: a sanitizer finds what is read beyond them."""
 
-        def stage(self, recent: dict[int, Any], *rest: Any) -> int:
-            ring, processor, frames, first, *times = rest
+        def handle(self, ring: object, processor: int, frames: list[Any], first: int, *times: int) -> int:
             whole: memoryview = self.view
             for number, (at, size, end) in enumerate(frames[first:], first):
                 view = self.view = exactly(whole[at : at + size])
-                is_staged = super().stage(recent, ring, processor, [(0, size, end)], 0, *times)
+                is_done = super().handle(ring, processor, [(0, size, end)], 0, *times)
                 self.view = whole
-                if not is_staged:
+                if not is_done:
                     return number
                 whole[at : at + size] = view
-                appends = recent[REQUEST.unpack_from(view)[0]].known.appends
+                connection, _, _, api_key, *_ = REQUEST.unpack_from(view)
+                if api_key != PRODUCE:
+                    continue
+                appends = self.recent[PRODUCE][connection].known.appends
                 *entry, dequeued_ns, place = appends[-1]
                 entry[3] = at, size, end
                 appends[-1] = (*entry, dequeued_ns, at + place)
             return len(frames)
 
-    KINDS = native.compiled.CachedProduces, ExactProduces
+    KINDS = native.compiled.CachedRequests, ExactRequests
 
 
-STAGED: list[int] = []
+#: API keys of the requests that compiled code has handled.
+HANDLED: set[int] = set()
 #: Exceptions in compiled code, which leaves the request to its twin.
 FAILED: list[object] = []
 sys.unraisablehook = FAILED.append
-_stage = RingProduces.stage
+_handle = RingRequests.handle
 
 
-def counted(self: RingProduces, ring: object, frames: object, first: int, now_ns: int) -> int:
-    number = _stage(self, ring, frames, first, now_ns)  # type: ignore[arg-type]
-    STAGED.append(number - first)
+def counted(self: RingRequests, ring: Any, frames: Any, first: int, now_ns: int) -> int:
+    number = _handle(self, ring, frames, first, now_ns)
+    HANDLED.update(REQUEST.unpack_from(self._responses.view, at)[3] for at, _, _ in frames[first:number])
     return number
 
 
@@ -95,6 +101,14 @@ CONFIGS = (
     {"cleanup.policy": "compact"},
     {"segment.bytes": "1048576"},
 )
+
+
+class Asked(NamedTuple):
+    """A request by its fields."""
+
+    api_key: ApiKey
+    version: int
+    fields: dict[str, Any]
 
 
 class Producer:
@@ -119,6 +133,27 @@ class Producer:
         except InvalidReceive:
             self.client.send_frame(PRODUCE, self.version, frame, 0)
 
+    def send_any(self, numbers: random.Random, others: list[Asked]) -> None:
+        """Send a Produce or another request."""
+        if numbers.random() < 0.5:
+            self.ask(numbers, others)
+        else:
+            self.send(numbers)
+
+    def ask(self, numbers: random.Random, others: list[Asked]) -> None:
+        """Send a request with a cached response, mostly in the same bytes."""
+        key, version, fields = numbers.choice(others)
+        frame = bytearray(codec.encode_request(key, version, 0, "test", fields)[4:])
+        frame[4:8] = struct.pack(">i", numbers.choice((0, 7, -1)))
+        if numbers.random() < 0.05:
+            frame[numbers.randrange(8, len(frame))] ^= 1 << numbers.randrange(8)
+        if numbers.random() < 0.05:
+            del frame[numbers.randrange(8, len(frame)) :]
+        try:
+            self.client.send_frame(key, version, bytes(frame))
+        except InvalidReceive:
+            self.client.send_frame(key, version, bytes(frame), 0)
+
     def any_batch(self, numbers: random.Random) -> bytes:
         values = [numbers.randbytes(numbers.choice((0, 5, 300))) for _ in range(numbers.choice((1, 1, 3)))]
         producer = {"producer_id": self.id, "producer_epoch": 0, "base_sequence": self.sequence} if self.id > 0 else {}
@@ -135,6 +170,25 @@ class Producer:
                 **producer,
             ),
         )
+
+
+def others_of(member: Member) -> list[Asked]:
+    """Return requests other than Produce that compiled code may handle; their responses have no random ids."""
+    parts = [{"partition_index": at, "timestamp": each} for at in (0, 1) for each in (-1, -2)]
+    heartbeat = {"group_id": member.group_id, "member_id": member.member_id}
+    return [
+        *(Asked(ApiKey.API_VERSIONS, version, {}) for version in (0, 2)),
+        *(Asked(ApiKey.METADATA, 1, {"topics": [{"name": name}]}) for name in "ac"),
+        *(
+            Asked(ApiKey.LIST_OFFSETS, version, {"topics": [{"name": "a", "partitions": some}], "isolation_level": 1})
+            for version in (3, 7)
+            for some in (parts[:1], parts[1:2], parts[::2])
+        ),
+        *(
+            Asked(ApiKey.HEARTBEAT, 4, {**heartbeat, "generation_id": each})
+            for each in (member.generation, member.generation, 99)
+        ),
+    ]
 
 
 def damaged(numbers: random.Random, batch: bytes) -> bytes:
@@ -199,11 +253,14 @@ def run(numbers: random.Random, directory: Path) -> None:
     broker = SteppedBroker(directory, handlers, processors, ring_bytes, SETTINGS, clock=clock)
     for name in "ab":
         broker.create(name, 2, numbers.choice(CONFIGS))
-    broker.settle()
+    open_coordinator_topics(broker)
+    member = Member(broker, groups_of(broker, 0, 1)[0])
+    member.join()
+    others = others_of(member)
     producers = [Producer(broker.client(each % processors), each, numbers) for each in range(8)]
     for _ in range(30):
         for _ in range(numbers.randrange(20)):
-            numbers.choice(producers).send(numbers)
+            numbers.choice(producers).send_any(numbers, others)
         if numbers.random() < 0.15:
             change(broker, numbers)
         broker.clock.advance_ns(numbers.randrange(10**6))
@@ -225,14 +282,14 @@ def run(numbers: random.Random, directory: Path) -> None:
 
 
 def main(seed: str, cases: str) -> None:
-    with mock.patch.object(RingProduces, "stage", counted):
+    with mock.patch.object(RingRequests, "handle", counted):
         for case in range(int(cases)):
             if native.compiled is not None:
-                native.compiled.CachedProduces = KINDS[case % 2]  # type: ignore[attr-defined]
+                native.compiled.CachedRequests = KINDS[case % 2]  # type: ignore[attr-defined]
             with tempfile.TemporaryDirectory() as directory:
                 run(random.Random(f"{seed} {case}"), Path(directory))
     assert not FAILED, FAILED
-    assert any(STAGED) == (native.compiled is not None)
+    assert sorted(HANDLED) == ([] if native.compiled is None else [0, 2, 3, 12, 18])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-/* The common Produce of a handler: from the request ring into its log, and after the commit into the response ring.
+/* The common requests of a handler, from ring to ring: a Produce by its log and after the commit, others at once.
  *
- * Twins: Produces.try_fast (broker/partitions/produce/produces.py), PartitionAppender._complete_fast. A request is left
- * to them, with nothing written, if a step fails, or unless a cached one equals it except for its records, and these are
- * one plain batch of no idempotent producer that the log appends at once.
+ * Twins: Produces.try_fast (broker/partitions/produce/produces.py), PartitionAppender._complete_fast, and for others the
+ * users of ResponseWriter.try_repeat. A request is left to them, with nothing written, if a step fails, or unless it
+ * equals the cached one of its connection: in all bytes, or in all but its records, which are one plain batch of no
+ * idempotent producer that the log appends at once.
  */
 
 #include "envelopes.h"
@@ -19,24 +20,26 @@ enum { LIMIT_FIELDS(FIELD_INDEX) LIMIT_COUNT };
 DEFINE_BASE(log, "LogFields", LOG_FIELDS, LOG_COUNT, static, {0, NULL})
 DEFINE_BASE(limits, "LimitFields", LIMIT_FIELDS, LIMIT_COUNT, static, {0, NULL})
 
-/* A cached request as it is compared here: its partition with log, list of appends and row, the bytes of its prefix and
- * session, and its response with the envelope, `offset_at` bytes before the base offset. Twin: CachedProduce. */
+/* A cached request as it is compared here: the bytes of its prefix and session, and its response with the envelope. Of a
+ * Produce the partition with log, list of appends and row, and the bytes before the base offset; else these are None, and
+ * `again` is None or returns the present response, None if the twin makes it. Twins: CachedProduce, CachedFields. */
 #define KNOWN_FIELDS(FIELD)                                                                                            \
     FIELD(owned) FIELD(log) FIELD(appends) FIELD(row) FIELD(version) FIELD(is_flexible) FIELD(prefix) FIELD(session)   \
-    FIELD(response) FIELD(offset_at)
+    FIELD(response) FIELD(offset_at) FIELD(again)
 enum { KNOWN_FIELDS(FIELD_INDEX) KNOWN_COUNT };
-DEFINE_BASE(known, "KnownProduce", KNOWN_FIELDS, KNOWN_COUNT, static, {0, NULL})
+DEFINE_BASE(known, "KnownRequest", KNOWN_FIELDS, KNOWN_COUNT, static, {0, NULL})
 
-/* The rings' memory, and what a handler, its appender and its ResponseWriter have. Twin: RingProduces. */
-#define PRODUCES_FIELDS(FIELD)                                                                                         \
-    FIELD(view) FIELD(current) FIELD(request_at) FIELD(crc32c) FIELD(dirty) FIELD(rings) FIELD(touched)
-enum { PRODUCES_FIELDS(FIELD_INDEX) PRODUCES_COUNT };
-static PyObject *stage(Fields *self, PyObject *arguments), *respond(Fields *self, PyObject *arguments);
+/* The rings' memory, and of a handler its caches by API, slices, appender and ResponseWriter. Twin: RingRequests. */
+#define REQUESTS_FIELDS(FIELD)                                                                                         \
+    FIELD(view) FIELD(current) FIELD(request_at) FIELD(recent) FIELD(lanes) FIELD(clock_ns) FIELD(crc32c) FIELD(dirty) \
+    FIELD(rings) FIELD(touched) FIELD(known_name)
+enum { REQUESTS_FIELDS(FIELD_INDEX) REQUESTS_COUNT };
+static PyObject *handle(Fields *self, PyObject *arguments), *respond(Fields *self, PyObject *arguments);
 
-static PyMethodDef methods[] = {{"stage", (PyCFunction)(void (*)(void))stage, METH_VARARGS, "Stage the Produces of frames."},
+static PyMethodDef methods[] = {{"handle", (PyCFunction)(void (*)(void))handle, METH_VARARGS, "Handle requests."},
     {"respond", (PyCFunction)(void (*)(void))respond, METH_VARARGS, "Respond to committed Produces."}, {0}};
 
-DEFINE_BASE(produces, "CachedProduces", PRODUCES_FIELDS, PRODUCES_COUNT, static, {Py_tp_methods, methods}, {0, NULL})
+DEFINE_BASE(requests, "CachedRequests", REQUESTS_FIELDS, REQUESTS_COUNT, static, {Py_tp_methods, methods}, {0, NULL})
 
 enum { NOTED = 1, PREFIX_AT = 8, CRC_AT = 21, SMALLEST_RECORD_BYTES = 7, TAG_BYTES = 3, START_AFTER = 16 };
 
@@ -54,20 +57,24 @@ typedef struct {
 
 typedef struct {
     Fields *self;
-    PyObject *recent, *ring, *processor, *dequeued_ns;
+    PyObject *ring, *processor, *dequeued_ns, *now_ns;
     Py_buffer view;
     long long now_ms, left_bytes;
 } Turn;
 
-/* Finds the cached request of a connection, and checks that it equals this one up to the records; returns where its
- * prefix ends, or NULL. Twin: RequestCache.find. */
+/* Finds the cached request of a connection without earlier ones in slices, and checks that it equals this one up to the
+ * records; returns where its prefix ends, or NULL. Twin: RequestCache.find. */
 static const uint8_t *find_known(const Turn *turn, Batch *batch)
 {
     const RequestEnvelope *envelope = batch->envelope;
-    PyObject *number = PyLong_FromLongLong(envelope->connection_id);
-    batch->cached = number ? PyDict_GetItemWithError(turn->recent, number) : NULL;
+    PyObject *caches = turn->self->slots[recent_FIELD];
+    bool is_cached = envelope->api_key >= 0 && envelope->api_key < PyList_Size(caches);
+    PyObject *recent = is_cached ? PyList_GetItem(caches, envelope->api_key) : Py_None;
+    PyObject *number = recent != Py_None ? PyLong_FromLongLong(envelope->connection_id) : NULL;
+    if (number != NULL && PyDict_Contains(turn->self->slots[lanes_FIELD], number) == 0)
+        batch->cached = PyDict_GetItemWithError(recent, number);
     Py_XDECREF(number);
-    PyObject *known = batch->cached ? PyObject_GetAttrString(batch->cached, "known") : NULL;
+    PyObject *known = batch->cached ? PyObject_GetAttr(batch->cached, turn->self->slots[known_name_FIELD]) : NULL;
     Py_XDECREF(known); /* The cached request keeps it. */
     if (known == NULL || known == Py_None || !is_known(known))
         return NULL;
@@ -163,8 +170,47 @@ static bool append_batch(const Turn *turn, Fields *log, const Batch *batch, PyOb
     return staged == Py_True;
 }
 
-/* Handles the request of a frame; false, perhaps with an exception, if it is left to the twin. Twin: try_fast. */
-static bool stage_frame(Turn *turn, PyObject *frame)
+/* Writes a response with its envelope into the ring of a processor; returns its place, or NULL, perhaps with an exception,
+ * if there is no room. Twin: ResponseWriter.try_put. */
+static uint8_t *write_response(const Turn *turn, PyObject *response, const RequestEnvelope *request)
+{
+    char *wire;
+    Py_ssize_t wire_bytes;
+    int64_t place, dequeued_ns = PyLong_AsLongLong(turn->dequeued_ns), now_ns = PyLong_AsLongLong(turn->now_ns);
+    PyObject **slots = turn->self->slots, *producer = PyList_GetItem(slots[rings_FIELD], PyLong_AsSsize_t(turn->processor));
+    if (producer == NULL || !is_producer(producer) || PyBytes_AsStringAndSize(response, &wire, &wire_bytes) < 0
+        || wire_bytes < (Py_ssize_t)sizeof(ResponseEnvelope) + 8 || PyErr_Occurred()
+        || PySet_Add(slots[touched_FIELD], turn->processor) < 0
+        || (place = claim_frame((RingProducer *)producer, wire_bytes)) < 0)
+        return NULL;
+    ResponseEnvelope *to = (ResponseEnvelope *)payload_of(&((RingProducer *)producer)->ring, place);
+    uint32_t correlation_id = __builtin_bswap32((uint32_t)request->correlation_id);
+    memcpy(to, wire, (size_t)wire_bytes);
+    memcpy((uint8_t *)(to + 1) + 4, &correlation_id, sizeof correlation_id);
+    to->connection_id = request->connection_id;
+    to->sequence = request->sequence;
+    to->facts.received_ns = request->received_ns;
+    to->facts.dequeued_ns = dequeued_ns;
+    to->facts.local_complete_ns = to->facts.response_complete_ns = now_ns;
+    to->facts.correlation_id = request->correlation_id;
+    to->facts.request_bytes = request->size;
+    return (uint8_t *)to;
+}
+
+/* Sends a cached response, as it is now; false, perhaps with an exception, if it is left. Twin: try_repeat. */
+static bool repeat_response(Turn *turn, const Batch *batch)
+{
+    PyObject **known = batch->known->slots, *again = known[again_FIELD], *response = known[response_FIELD];
+    response = again == Py_None ? Py_NewRef(response) : PyObject_CallFunctionObjArgs(again, response, NULL);
+    turn->now_ns = response && response != Py_None ? PyObject_CallNoArgs(turn->self->slots[clock_ns_FIELD]) : NULL;
+    bool is_sent = turn->now_ns != NULL && write_response(turn, response, batch->envelope) != NULL;
+    Py_XDECREF(turn->now_ns);
+    Py_XDECREF(response);
+    return is_sent;
+}
+
+/* Handles the request of a frame; false, perhaps with an exception, if it is left to the twin. */
+static bool handle_frame(Turn *turn, PyObject *frame)
 {
     long long at, room, end;
     if (!PyArg_ParseTuple(frame, "LLL", &at, &room, &end) || at < 0 || at % (int64_t)sizeof(int64_t)
@@ -173,109 +219,90 @@ static bool stage_frame(Turn *turn, PyObject *frame)
     Batch batch = {.envelope = (RequestEnvelope *)((uint8_t *)turn->view.buf + at)};
     const RequestEnvelope *envelope = batch.envelope;
     room -= (int64_t)sizeof *envelope;
-    if (envelope->api_key || envelope->area || envelope->state || envelope->size < PREFIX_AT
-        || envelope->session_bytes < 0 || (int64_t)envelope->size + envelope->session_bytes > room
+    if (envelope->area || envelope->state || envelope->size < PREFIX_AT || envelope->session_bytes < 0
+        || (int64_t)envelope->size + envelope->session_bytes > room
         || PyObject_SetItem(turn->self->slots[current_FIELD], turn->self->slots[request_at_FIELD], PyTuple_GetItem(frame, 0)) < 0)
         return false;
-    const uint8_t *records = find_known(turn, &batch);
-    Fields *log = records ? (Fields *)batch.known->slots[log_FIELD] : NULL;
+    const uint8_t *rest = find_known(turn, &batch);
     turn->left_bytes -= room;
-    return log && find_records(&batch, records) && is_log((PyObject *)log) && is_limits(log->slots[_limits_FIELD])
+    if (rest == NULL || has_none(batch.known, log_FIELD))
+        return rest == (const uint8_t *)(envelope + 1) + envelope->size && repeat_response(turn, &batch);
+    Fields *log = (Fields *)batch.known->slots[log_FIELD];
+    return find_records(&batch, rest) && is_log((PyObject *)log) && is_limits(log->slots[_limits_FIELD])
         && is_plain(turn, (Fields *)log->slots[_limits_FIELD], &batch) && append_batch(turn, log, &batch, frame);
 }
 
 /* Returns how many are done; the twin does the others, also after an error, which is logged; not at a process's exit. */
-static PyObject *number_done(Fields *self, Py_ssize_t number)
+static PyObject *number_done(Turn *turn, Py_ssize_t number)
 {
+    PyBuffer_Release(&turn->view);
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception))
-        PyErr_WriteUnraisable((PyObject *)self);
+        PyErr_WriteUnraisable((PyObject *)turn->self);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(number);
 }
 
-/* stage(recent, ring, processor, frames, first, dequeued_ns, now_ms) -> number of the first frame that is left. */
-static PyObject *stage(Fields *self, PyObject *arguments)
+/* handle(ring, processor, frames, first, dequeued_ns, now_ms) -> number of the first frame that is left. */
+static PyObject *handle(Fields *self, PyObject *arguments)
 {
     Turn turn = {.self = self, .left_bytes = RUN_BYTES};
     PyObject *frames;
     Py_ssize_t number;
-    if (!PyArg_ParseTuple(arguments, "O!OOO!nOL", &PyDict_Type, &turn.recent, &turn.ring, &turn.processor, &PyList_Type,
-            &frames, &number, &turn.dequeued_ns, &turn.now_ms)
-        || !is_produces((PyObject *)self) || PyObject_GetBuffer(self->slots[view_FIELD], &turn.view, PyBUF_WRITABLE) < 0)
+    if (!PyArg_ParseTuple(arguments, "OOO!nOL", &turn.ring, &turn.processor, &PyList_Type, &frames, &number,
+            &turn.dequeued_ns, &turn.now_ms)
+        || !is_requests((PyObject *)self) || PyObject_GetBuffer(self->slots[view_FIELD], &turn.view, PyBUF_WRITABLE) < 0)
         return NULL;
     while (turn.left_bytes > 0 && number >= 0 && number < PyList_Size(frames)
-        && stage_frame(&turn, PyList_GetItem(frames, number)))
+        && handle_frame(&turn, PyList_GetItem(frames, number)))
         number++;
-    PyBuffer_Release(&turn.view);
-    return number_done(self, number);
+    return number_done(&turn, number);
 }
 
-/* Fills in the envelope of a response. Twin: ResponseWriter.try_put. */
-static void fill_envelope(
-    ResponseEnvelope *response, const RequestEnvelope *request, const uint8_t *batch, int64_t dequeued_ns, int64_t now_ns)
+/* Responds to one Produce; false, perhaps with an exception, if there is no room. Twin: _complete_fast. */
+static bool respond_to(Turn *turn, PyObject *entry, int64_t start_offset)
 {
-    response->connection_id = request->connection_id;
-    response->sequence = request->sequence;
-    response->facts.received_ns = request->received_ns;
-    response->facts.dequeued_ns = dequeued_ns;
-    response->facts.local_complete_ns = response->facts.response_complete_ns = now_ns;
-    response->facts.correlation_id = request->correlation_id;
-    response->facts.request_bytes = request->size;
-    response->facts.record_count = (int32_t)big_endian(batch + 57, 4);
-    response->facts.record_bytes = (int64_t)big_endian(batch + 8, 4) + 12;
-}
-
-/* Responds to one request; false, perhaps with an exception, if there is no room. Twin: _complete_fast. */
-static bool respond_to(const Fields *self, PyObject *entry, int64_t now_ns, int64_t start_offset)
-{
-    PyObject *cached, *known, *ring, *processor;
-    long long at, size, end, dequeued_ns, batch_at, place;
-    char *wire;
-    Py_ssize_t wire_bytes;
-    if (!PyArg_ParseTuple(entry, "OOO(LLL)OLL", &cached, &known, &ring, &at, &size, &end, &processor, &dequeued_ns, &batch_at)
-        || !is_known(known) || PyBytes_AsStringAndSize(((Fields *)known)->slots[response_FIELD], &wire, &wire_bytes) < 0)
+    PyObject *cached, *known, *ring;
+    long long at, size, end, batch_at;
+    if (!PyArg_ParseTuple(entry, "OOO(LLL)OOL", &cached, &known, &ring, &at, &size, &end, &turn->processor,
+            &turn->dequeued_ns, &batch_at)
+        || !is_known(known))
         return false;
-    int64_t offset_at = number_in((Fields *)known, offset_at_FIELD);
-    PyObject *producer = PyList_GetItem(self->slots[rings_FIELD], PyLong_AsSsize_t(processor));
-    if (producer == NULL || !is_producer(producer))
+    PyObject *response = ((Fields *)known)->slots[response_FIELD];
+    int64_t offset_at = number_in((Fields *)known, offset_at_FIELD), length = turn->view.len;
+    if (at < 0 || at > length - (int64_t)sizeof(RequestEnvelope) || batch_at < 0 || batch_at > length - BATCH_HEADER_BYTES
+        || offset_at < (int64_t)sizeof(ResponseEnvelope) + 8 || offset_at > PyBytes_Size(response) - START_AFTER - 8)
         return false;
-    const Ring *rings = &((RingProducer *)producer)->ring;
-    if (at < 0 || at > rings->view.len - (int64_t)sizeof(RequestEnvelope) || batch_at < 0
-        || batch_at > rings->view.len - BATCH_HEADER_BYTES || offset_at < (int64_t)sizeof(ResponseEnvelope) + 8
-        || offset_at > wire_bytes - START_AFTER - 8 || PySet_Add(self->slots[touched_FIELD], processor) < 0
-        || (place = claim_frame((RingProducer *)producer, wire_bytes)) < 0)
+    const uint8_t *rings = turn->view.buf, *batch = rings + batch_at;
+    uint8_t *to = write_response(turn, response, (const RequestEnvelope *)(rings + at));
+    if (to == NULL)
         return false;
-    const uint8_t *batch = payload_of(rings, batch_at);
-    const RequestEnvelope *request = (const RequestEnvelope *)payload_of(rings, at);
-    uint8_t *to = payload_of(rings, place);
-    uint32_t correlation_id = __builtin_bswap32((uint32_t)request->correlation_id);
     uint64_t start = __builtin_bswap64((uint64_t)start_offset);
-    memcpy(to, wire, (size_t)wire_bytes);
-    memcpy(to + sizeof(ResponseEnvelope) + 4, &correlation_id, sizeof correlation_id);
     memcpy(to + offset_at, batch, 8);
     memcpy(to + offset_at + START_AFTER, &start, sizeof start);
-    fill_envelope((ResponseEnvelope *)to, request, batch, dequeued_ns, now_ns);
+    ((ResponseEnvelope *)to)->facts.record_count = (int32_t)big_endian(batch + 57, 4);
+    ((ResponseEnvelope *)to)->facts.record_bytes = (int64_t)big_endian(batch + 8, 4) + 12;
     return true;
 }
 
 /* respond(appends, now_ns, log_start_offset) -> number of responses sent. Twin: PartitionAppender._complete_fast. */
 static PyObject *respond(Fields *self, PyObject *arguments)
 {
+    Turn turn = {.self = self};
     PyObject *appends;
-    long long now_ns, start_offset;
-    if (!PyArg_ParseTuple(arguments, "O!LL", &PyList_Type, &appends, &now_ns, &start_offset)
-        || !is_produces((PyObject *)self))
+    long long start_offset;
+    if (!PyArg_ParseTuple(arguments, "O!OL", &PyList_Type, &appends, &turn.now_ns, &start_offset)
+        || !is_requests((PyObject *)self) || PyObject_GetBuffer(self->slots[view_FIELD], &turn.view, PyBUF_SIMPLE) < 0)
         return NULL;
     Py_ssize_t number = 0;
-    while (number < PyList_Size(appends) && respond_to(self, PyList_GetItem(appends, number), now_ns, start_offset))
+    while (number < PyList_Size(appends) && respond_to(&turn, PyList_GetItem(appends, number), start_offset))
         number++;
-    return number_done(self, number);
+    return number_done(&turn, number);
 }
 
-int add_cached_produces(PyObject *module)
+int add_cached_requests(PyObject *module)
 {
     log_type = add_type(module, &log_spec);
     limits_type = add_type(module, &limits_spec);
     known_type = add_type(module, &known_spec);
-    produces_type = add_type(module, &produces_spec);
-    return log_type && limits_type && known_type && produces_type ? 0 : -1;
+    requests_type = add_type(module, &requests_spec);
+    return log_type && limits_type && known_type && requests_type ? 0 : -1;
 }
