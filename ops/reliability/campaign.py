@@ -9,24 +9,24 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from ops import secured
 from ops.broker import ROLES, SETTINGS, Broker
 from ops.free_ports import free_ports
-from ops.reliability import chance
-from ops.reliability.administration import Settings, Topics
-from ops.reliability.attacks import Attack, Battlefield
+from ops.reliability.administration import change_settings, change_threads, change_topics
+from ops.reliability.attacks import Act, Attack, Battlefield
 from ops.reliability.bystander import Bystanders, Sightings
 from ops.reliability.client_process import LIBRARIES, ClientProcess
+from ops.reliability.disk import Disk
 from ops.reliability.fuzzer import FRAMES, STRANGERS, Fuzzer
 from ops.reliability.journal import Journal
-from ops.reliability.killing import Killing, Stopping
+from ops.reliability.killing import Killing, stop
 from ops.reliability.ledger import Tally
-from ops.reliability.machine import Disk, Filling, Restarting
+from ops.reliability.machine import fill_disk, restart
 from ops.reliability.pauses import CauseOfPauses, by_cause, unexplained
-from ops.reliability.poison import Poisoning
-from ops.reliability.sockets import SlowReaders, SlowSenders, Storm
-from ops.reliability.threads import Threads
+from ops.reliability.poison import poison
+from ops.reliability.sockets import slow_readers, slow_senders, storm
 from ops.reliability.turns import Turns
 
 #: The time of the baseline for memory at the end: everything is loaded and every client is running.
@@ -41,23 +41,32 @@ LONGEST_PAUSE_SECONDS = 1.0
 DISK_MEGABYTES = 4096
 #: Compaction runs within seconds, and no record expires.
 COMPACTION = {"log.cleaner.backoff.ms": "1000", "log.retention.ms": "-1"}
-#: Mean interval of each attack, in seconds, where nothing else is ordered.
-MEAN_SECONDS = {
-    "kill": 1.0,
-    "stop": 5.0,
-    "poison": 2.0,
-    "storm": 15.0,
-    "slow readers": 10.0,
-    "slow senders": 10.0,
-    "topics": 2.0,
-    "settings": 2.0,
-    "threads": 7.0,
-    "disk": 45.0,
-    "restart": 90.0,
+KILL, DISK, RESTART = "kill", "disk", "restart"
+
+
+class Frequency(NamedTuple):
+    """An attack, and the mean interval in seconds where nothing else is ordered."""
+
+    act: Act
+    mean_seconds: float
+
+
+ACTIONS = {
+    "stop": Frequency(stop, 5.0),
+    "poison": Frequency(poison, 2.0),
+    "storm": Frequency(storm, 15.0),
+    "slow readers": Frequency(slow_readers, 10.0),
+    "slow senders": Frequency(slow_senders, 10.0),
+    "topics": Frequency(change_topics, 2.0),
+    "settings": Frequency(change_settings, 2.0),
+    "threads": Frequency(change_threads, 7.0),
+    DISK: Frequency(fill_disk, 45.0),
+    RESTART: Frequency(restart, 90.0),
 }
+KILL_SECONDS = 1.0
 #: Rates of mutated frames, where nothing else is ordered. Handshakes cost more than frames.
 FRAMES_PER_SECOND = {FRAMES: 300.0, STRANGERS: 30.0}
-ATTACKS = (*MEAN_SECONDS, *FRAMES_PER_SECOND)
+ATTACKS = (KILL, *ACTIONS, *FRAMES_PER_SECOND)
 
 
 @dataclass(frozen=True)
@@ -135,9 +144,9 @@ class Campaign:
         settings = {**SETTINGS, **COMPACTION, **secured.settings(directory, ports), **orders.settings}
         self.broker = Broker(directory, settings, self._disk.directory / "data", comes_first=True)
         self._journal = Journal(directory / "journal.jsonl")
-        self._field = Battlefield(self.broker, self._journal)
         self._clients = [ClientProcess(module, self.broker.bootstrap, orders.seed, orders.load) for module in LIBRARIES]
         self._bystanders = Bystanders(self.broker.port, lambda: self.broker.pid)
+        self._field = Battlefield(self.broker, self._disk, self._journal, self._bystanders.broker_has_changed)
         trusted = secured.authority_of(directory)
         self._fuzzers = {
             kind: Fuzzer(kind, ports, trusted, orders.seed, orders.frames, orders.frames_per_second(kind))
@@ -195,7 +204,7 @@ class Campaign:
     def _prepare_disk(self) -> None:
         self._disk.directory.mkdir(parents=True, exist_ok=True)
         complaint = self._disk.mount() if os.geteuid() == 0 else "only root may"
-        if complaint and "disk" in self._orders.attacks:
+        if complaint and DISK in self._orders.attacks:
             self._remarks.append(f"The disk was never full: a small one could not be mounted ({complaint}).")
 
     def _attack(self, end: float) -> None:
@@ -214,41 +223,25 @@ class Campaign:
         self._is_well()
 
     def _attacks(self) -> list[Attack]:
-        means = dict(MEAN_SECONDS)
-        if self._orders.kills:
-            means["kill"] = self._orders.minutes * 60 * HASTE / (self._orders.kills * len(ROLES))
-        field_, names = self._field, self._orders.attacks
-
-        def draw(name: str) -> chance.Random:
-            return chance.source(self._orders.seed, name)
-
-        actions: dict[str, Callable[[], bool | None]] = {
-            "kill": Killing(field_, draw("kill"), self._orders.kills),
-            "stop": Stopping(field_, draw("stop")),
-            "poison": Poisoning(field_, draw("poison")),
-            "storm": Storm(field_, draw("storm")),
-            "slow readers": SlowReaders(field_, draw("slow readers")),
-            "slow senders": SlowSenders(field_, draw("slow senders")),
-            "topics": Topics(field_, draw("topics")),
-            "settings": Settings(field_, draw("settings")),
-            "threads": Threads(field_, draw("threads")),
-            "restart": Restarting(field_, draw("restart"), self._bystanders.broker_has_changed),
-        }
-        if self._disk.is_mounted:
-            actions["disk"] = Filling(field_, draw("disk"), self._disk)
+        orders, kill_seconds = self._orders, KILL_SECONDS
+        if orders.kills:
+            kill_seconds = orders.minutes * 60 * HASTE / (orders.kills * len(ROLES))
+        actions = {KILL: Frequency(Killing(orders.kills), kill_seconds), **ACTIONS}
+        if not self._disk.is_mounted:
+            del actions[DISK]
         return [
             Attack(
                 name,
-                means[name],
-                action,
-                draw(f"when {name}"),
-                is_alone=name == "restart",
+                mean_seconds,
+                act,
+                orders.seed,
+                is_alone=name == RESTART,
                 # As many kills as were ordered are spread over the time; two dozen within two seconds are a load of
                 # their own, of processes that start.
-                is_even=name == "kill" and self._orders.kills is not None,
+                is_even=name == KILL and orders.kills is not None,
             )
-            for name, action in actions.items()
-            if name in names
+            for name, (act, mean_seconds) in actions.items()
+            if name in orders.attacks
         ]
 
     def _stop_fuzzers(self) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ops.reliability.administration import FEWER
 from ops.reliability.bystander import Pause
 from ops.reliability.journal import Journal, Window
 from ops.reliability.killing import KILL, STOP
-from ops.reliability.threads import FEWER
 
 RESTARTED = "the whole broker was restarted"
 DIED = "its own processor died"

@@ -60,12 +60,6 @@ def lying_count(wire: Wire, chance: random.Random) -> None:
     produce(wire, chance.choice((TOPIC, COMPACTED)), batches.batch(payload, lie, now_ms(), last_offset_delta=lie - 1))
 
 
-def empty_record(wire: Wire, _chance: random.Random) -> None:
-    """Send a record of length 0 to a topic that is compacted."""
-    payload = batches.varint(0) + batches.record(1, b"key", b"value")
-    produce(wire, COMPACTED, batches.batch(payload, 2, now_ms()))
-
-
 def lying_time(wire: Wire, _chance: random.Random) -> None:
     """Send batches whose header's max timestamp is not the one of any record, and look up the offset for that time."""
     late_ms = now_ms() + 3_000_000
@@ -80,11 +74,6 @@ def described_configs(wire: Wire, _chance: random.Random) -> None:
     """Describe the configuration of the one broker two thousand times, in one request."""
     resources = [{"resource_type": BROKER_RESOURCE, "resource_name": "0"}] * MANY
     ask(wire, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": resources, "include_synonyms": True})
-
-
-def described_groups(wire: Wire, _chance: random.Random) -> None:
-    """Describe one group two thousand times, in one request."""
-    ask(wire, ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["poison-0"] * MANY})
 
 
 def unknown_names(wire: Wire, chance: random.Random) -> None:
@@ -126,17 +115,6 @@ def parked_fetches(wire: Wire, chance: random.Random) -> None:
     }
     wire.send(codec.encode_request(ApiKey.FETCH, 11, 1, CLIENT_ID, fields) * 50)
     time.sleep(chance.random())
-
-
-def odd_versions(wire: Wire, _chance: random.Random) -> None:
-    """Send heartbeats of version -7 and cursors of partition -5, a hundred of each."""
-    fields = {"topics": [{"name": TOPIC}], "cursor": {"topic_name": TOPIC, "partition_index": -5}}
-    wire.send(codec.encode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 1, CLIENT_ID, fields) * 100)
-    heartbeat = {"group_id": "poison-0", "generation_id": 1, "member_id": "x"}
-    frame = bytearray(codec.encode_request(ApiKey.HEARTBEAT, 0, 1, CLIENT_ID, heartbeat))
-    frame[6:8] = struct.pack(">h", -7)
-    wire.send(bytes(frame) * 100)
-    receive(wire)
 
 
 def lying_size(wire: Wire, chance: random.Random) -> None:
@@ -210,15 +188,12 @@ def costly_list(wire: Wire, chance: random.Random) -> None:
 KINDS: tuple[Callable[[Wire, random.Random], None], ...] = (
     zip_bomb,
     lying_count,
-    empty_record,
     lying_time,
     described_configs,
-    described_groups,
     unknown_names,
     many_partitions,
     large_subscription,
     parked_fetches,
-    odd_versions,
     lying_size,
     altered_groups,
     new_producers,
@@ -228,21 +203,13 @@ KINDS: tuple[Callable[[Wire, random.Random], None], ...] = (
 )
 
 
-class Poisoning:
-    """Sends one kind after the other, in an order of chance, each as often as the others."""
-
-    def __init__(self, field: Battlefield, chance: random.Random) -> None:
-        self._field, self._chance = field, chance
-        self._left: list[Callable[[Wire, random.Random], None]] = []
-
-    def __call__(self) -> None:
-        if not self._left:
-            self._left = self._chance.sample(KINDS, len(KINDS))
-        kind = self._left.pop()
-        with Wire(self._field.broker.port, PATIENCE_SECONDS) as wire:
-            topics(wire, self._chance)
-            with self._field.journal.window(f"poison: {kind.__name__.replace('_', ' ')}"):
-                kind(wire, self._chance)
+def poison(field: Battlefield, chance: random.Random) -> None:
+    """Send one kind."""
+    kind = chance.choice(KINDS)
+    with Wire(field.broker.port, PATIENCE_SECONDS) as wire:
+        topics(wire, chance)
+        with field.journal.window(f"poison: {kind.__name__.replace('_', ' ')}"):
+            kind(wire, chance)
 
 
 def make_topics(wire: Wire, names: list[str]) -> None:

@@ -27,78 +27,59 @@ SMALL_BUFFER_BYTES = 4096
 FETCHES = 50
 
 
-class Storm:
-    """Opens hundreds of connections at once; each sends something, or nothing, and is reset."""
+def storm(field: Battlefield, chance: random.Random) -> None:
+    """Open hundreds of connections at once; each sends something, or nothing, and is reset."""
+    with (
+        field.journal.window("connection storm"),
+        contextlib.ExitStack() as connections,
+    ):
+        opened = [connections.enter_context(socket.socket()) for _ in range(STORM)]
+        for each in opened:
+            each.setblocking(False)
+            each.connect_ex(("127.0.0.1", field.broker.port))
+        time.sleep(chance.random())
+        for each in opened:
+            with contextlib.suppress(OSError):
+                each.send(chance.choice(OPENINGS))
+        time.sleep(chance.random())
+        for each in opened:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
-    def __init__(self, field: Battlefield, chance: random.Random) -> None:
-        self._field, self._chance = field, chance
 
-    def __call__(self) -> None:
-        with (
-            self._field.journal.window("connection storm"),
-            contextlib.ExitStack() as connections,
-        ):
-            opened = [connections.enter_context(socket.socket()) for _ in range(STORM)]
-            for each in opened:
-                each.setblocking(False)
-                each.connect_ex(("127.0.0.1", self._field.broker.port))
-            time.sleep(self._chance.random())
-            for each in opened:
+def slow_readers(field: Battlefield, chance: random.Random) -> None:
+    """Request large responses repeatedly, and read them slowly, for some seconds."""
+    place = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    fields = {
+        "replica_id": -1,
+        "max_wait_ms": 100,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "topics": [{"topic": TOPIC, "partitions": [place]}],
+    }
+    fetch = codec.encode_request(ApiKey.FETCH, 11, 1, CLIENT_ID, fields)
+    with field.journal.window("slow readers"), contextlib.ExitStack() as connections:
+        wires = [connections.enter_context(Wire(field.broker.port)) for _ in range(SLOW)]
+        for wire in wires:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
+            wire.send(fetch * FETCHES)
+        end = time.monotonic() + chance.uniform(1, LONGEST_SLOW_SECONDS)
+        while time.monotonic() < end and not field.ended.wait(DRIP_SECONDS):
+            for each in readable(wires):
                 with contextlib.suppress(OSError):
-                    each.send(self._chance.choice(OPENINGS))
-            time.sleep(self._chance.random())
-            for each in opened:
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                    each.recv(100)
 
 
-class SlowReaders:
-    """Request large responses repeatedly, and read them slowly."""
-
-    def __init__(self, field: Battlefield, chance: random.Random) -> None:
-        self._field, self._chance = field, chance
-
-    def __call__(self) -> None:
-        place = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
-        fields = {
-            "replica_id": -1,
-            "max_wait_ms": 100,
-            "min_bytes": 1,
-            "max_bytes": 1 << 20,
-            "topics": [{"topic": TOPIC, "partitions": [place]}],
-        }
-        fetch = codec.encode_request(ApiKey.FETCH, 11, 1, CLIENT_ID, fields)
-        with self._field.journal.window("slow readers"), contextlib.ExitStack() as connections:
-            wires = [connections.enter_context(Wire(self._field.broker.port)) for _ in range(SLOW)]
+def slow_senders(field: Battlefield, chance: random.Random) -> None:
+    """Send requests byte by byte, or a part of one and never the rest, for some seconds."""
+    with field.journal.window("slow senders"), contextlib.ExitStack() as connections:
+        wires = [connections.enter_context(Wire(field.broker.port)) for _ in range(SLOW)]
+        end = time.monotonic() + chance.uniform(1, LONGEST_SLOW_SECONDS)
+        at = 0
+        while time.monotonic() < end and not field.ended.wait(DRIP_SECONDS):
             for wire in wires:
-                wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
-                wire.send(fetch * FETCHES)
-            end = time.monotonic() + self._chance.uniform(1, LONGEST_SLOW_SECONDS)
-            while time.monotonic() < end and not self._field.ended.wait(DRIP_SECONDS):
-                for each in readable(wires):
-                    with contextlib.suppress(OSError):
-                        each.recv(100)
-
-
-class SlowSenders:
-    """Send a request byte by byte, or a part of it and never the rest."""
-
-    def __init__(self, field: Battlefield, chance: random.Random) -> None:
-        self._field, self._chance = field, chance
-
-    def __call__(self) -> None:
-        with self._field.journal.window("slow senders"), contextlib.ExitStack() as connections:
-            wires = [connections.enter_context(Wire(self._field.broker.port)) for _ in range(SLOW)]
-            end = time.monotonic() + self._chance.uniform(1, LONGEST_SLOW_SECONDS)
-            at = 0
-            while time.monotonic() < end and not self._field.ended.wait(DRIP_SECONDS):
-                for each in wires_of(wires):
-                    with contextlib.suppress(OSError):
-                        each.send(VERSIONS[at : at + 1])
-                at = (at + 1) % len(VERSIONS)
-
-
-def wires_of(wires: list[Wire]) -> list[socket.socket]:
-    return [wire.socket for wire in wires]
+                with contextlib.suppress(OSError):
+                    wire.socket.send(VERSIONS[at : at + 1])
+            at = (at + 1) % len(VERSIONS)
 
 
 def readable(wires: list[Wire]) -> list[socket.socket]:
