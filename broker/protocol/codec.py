@@ -12,14 +12,13 @@ with the same names; a field that its version lacks has its default.
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from typing import Any
 
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.protocol.api_keys import response_header_version
 from rotunda.broker.protocol.headers import framed, request_header, response_header
-from rotunda.broker.protocol.primitives import INT32, MALFORMED, MOST_ELEMENTS, Buffer, skip_tagged_fields
+from rotunda.broker.protocol.primitives import INT32, MALFORMED, MOST_ELEMENTS, NO_LIMIT, Buffer, skip_tagged_fields
 from rotunda.broker.protocol.schema.definitions import MessageDefinition, definition
 from rotunda.broker.protocol.schema.marks import VARYING
 from rotunda.broker.protocol.schema.reading import Read, make_reader
@@ -34,19 +33,12 @@ def reader(name: str, version: int, own_fields: str = "") -> Read:
 
 
 @cache
-def locator(name: str, version: int) -> Read:
-    """Return the function that reads a version of a request, and locates its varying fields (`make_reader`)."""
-    message = _checked(name, version, "")
-    return make_reader(message, version, VARYING[message.api_key])
-
-
-@cache
 def writer(name: str, version: int, own_fields: str = "") -> Write:
     """Return the function that writes a version of a message. InvalidReceive if the version does not exist."""
     return make_writer(_checked(name, version, own_fields), version)
 
 
-def read(name: str, version: int, buffer: Buffer, offset: int, end: int, most_elements: int = sys.maxsize) -> Any:
+def read(name: str, version: int, buffer: Buffer, offset: int, end: int, most_elements: int = NO_LIMIT) -> Any:
     """Decode the message in [offset, end) of `buffer`. Raises InvalidReceive."""
     return reader(name, version)(buffer, offset, end, most_elements)
 
@@ -56,7 +48,7 @@ def write(name: str, version: int, values: Any) -> bytes:
     return writer(name, version)(values)
 
 
-def _checked(name: str, version: int, own_fields: str) -> MessageDefinition:
+def _checked(name: str, version: int, own_fields: str = "") -> MessageDefinition:
     try:
         found = definition(name, own_fields)
     except KeyError as error:
@@ -64,9 +56,6 @@ def _checked(name: str, version: int, own_fields: str) -> MessageDefinition:
     if version not in found.versions:
         raise InvalidReceive(f"no version {version} of {name}")
     return found
-
-
-_NO_LIMIT = 1 << 62
 
 
 def decode(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
@@ -89,7 +78,7 @@ def decode_in_place(api_key: int, version: int, buffer: Buffer, offset: int, end
 
 def decode_body(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
     """Decode the response body in [offset, end) of `buffer`. Raises InvalidReceive."""
-    return response_reader(api_key, version)(buffer, offset, end, _NO_LIMIT)
+    return response_reader(api_key, version)(buffer, offset, end, NO_LIMIT)
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
@@ -146,12 +135,12 @@ def _request_reader(api_key: int, version: int) -> Read:
 
 @cache
 def _locator(api_key: int, version: int) -> Read:
-    return locator(f"{_api(api_key)}Request", version)
+    return make_reader(_checked(f"{_api(api_key)}Request", version), version, VARYING[api_key])
 
 
 @cache
 def _in_place_reader(api_key: int, version: int) -> Read:
-    return make_reader(_checked(f"{_api(api_key)}Request", version, ""), version, in_place=True)
+    return make_reader(_checked(f"{_api(api_key)}Request", version), version, in_place=True)
 
 
 @cache
@@ -172,7 +161,7 @@ def _response_writer(api_key: int, version: int) -> Write:
 
 @cache
 def _response_pieces_writer(api_key: int, version: int) -> WritePieces:
-    return make_pieces_writer(_checked(f"{_api(api_key)}Response", version, ""), version)
+    return make_pieces_writer(_checked(f"{_api(api_key)}Response", version), version)
 
 
 def _api(api_key: int) -> str:

@@ -30,6 +30,8 @@ _VARINT_MAX_BYTES: Final = 5
 
 MOST_ELEMENTS: Final = 50_000
 """Maximum of all arrays of a request together, decoded in less than 50 ms."""
+NO_LIMIT: Final = 1 << 62
+"""Maximum of a message of this program's own, or of one that its bytes bound."""
 MOST_TAGGED_FIELDS: Final = 100
 """Maximum of one structure. Kafka's have a handful."""
 
@@ -78,41 +80,19 @@ def read_nullable_string(buffer: Buffer, offset: int, end: int) -> tuple[str | N
     return str(buffer[offset:stop], "utf-8", "replace"), stop
 
 
-def read_compact_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int]:
-    """Return a string that may not be null, with its length + 1 as a varint."""
-    length = buffer[offset]
-    offset += 1
-    if length >= 0x80:
-        length, offset = read_unsigned_varint(buffer, offset - 1)
-    stop = offset + length - 1
-    if length == 0 or stop > end:
-        raise InvalidReceive(f"string of {length - 1} bytes where {end - offset} are left")
-    return str(buffer[offset:stop], "utf-8", "replace"), stop
-
-
-def read_tagged_fields(buffer: Buffer, offset: int, end: int) -> tuple[dict[int, int], int]:
-    """Return the tagged fields of a structure: tag -> offset of its value.
-
-    Unknown tags are the caller's to ignore.
-    """
-    count, offset = read_unsigned_varint(buffer, offset)
-    if count > MOST_TAGGED_FIELDS:
-        raise InvalidReceive(f"{count} tagged fields in one structure")
-    found = {}
-    for _ in range(count):
-        tag, offset = read_unsigned_varint(buffer, offset)
-        size, offset = read_unsigned_varint(buffer, offset)
-        found[tag] = offset
-        offset += size
-        check_end(offset, end)
-    return found, offset
-
-
 def skip_tagged_fields(buffer: Buffer, offset: int, end: int) -> int:
     """Return the offset after a structure's tagged fields."""
     if buffer[offset] == 0:
         return offset + 1
-    return read_tagged_fields(buffer, offset, end)[1]
+    count, offset = read_unsigned_varint(buffer, offset)
+    if count > MOST_TAGGED_FIELDS:
+        raise InvalidReceive(f"{count} tagged fields in one structure")
+    for _ in range(count):
+        _, offset = read_unsigned_varint(buffer, offset)
+        size, offset = read_unsigned_varint(buffer, offset)
+        offset += size
+        check_end(offset, end)
+    return offset
 
 
 def unsigned_varint_bytes(value: int) -> bytes:

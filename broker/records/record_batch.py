@@ -58,6 +58,8 @@ _HEADER: Final = struct.Struct(
     "i"  # base_sequence
     "i"  # record_count
 )
+_NO_LEADER_EPOCH: Final = -1
+_NO_CRC: Final = 0
 _LENGTH_OFFSET: Final = 8
 _MAGIC_OFFSET: Final = 16
 _ATTRIBUTES_OFFSET: Final = 21
@@ -236,6 +238,23 @@ def crc_ok(batch: Buffer, header: BatchHeader) -> bool:
     return bool(crc32c(batch[CRC_START:]) == header.crc)
 
 
+def write_header(
+    batch: bytearray, attributes: int, count: int, times_ms: tuple[int, int], producer: tuple[int, int, int]
+) -> None:
+    """Fill in the header of a batch that has its records already, compressed or not; its first offset is 0.
+
+    `times_ms`: that of the first record and the latest; `producer`: its id, its epoch and the base sequence.
+    """
+    length = len(batch) - LOG_OVERHEAD_BYTES
+    fields = attributes, count - 1, *times_ms, *producer, count
+    _HEADER.pack_into(batch, 0, 0, length, _NO_LEADER_EPOCH, MAGIC, _NO_CRC, *fields)
+    _write_crc(batch)
+
+
+def _write_crc(batch: bytearray | memoryview) -> None:
+    _pack_crc_into(batch, _MAGIC_OFFSET + 1, crc32c(memoryview(batch)[CRC_START:]))
+
+
 def patch_base_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
     """Set the base offset and leader epoch of the batch at `position`, in place; the checksum stays right."""
     _pack_int64_into(batch, position, base_offset)
@@ -256,7 +275,7 @@ def patch_header(batch: bytearray | memoryview, attributes: int, max_timestamp: 
     _pack_int32_into(batch, _LENGTH_OFFSET, len(batch) - LOG_OVERHEAD_BYTES)
     _pack_int16_into(batch, _ATTRIBUTES_OFFSET, attributes)
     _pack_int64_into(batch, _MAX_TIMESTAMP_OFFSET, max_timestamp)
-    _pack_crc_into(batch, _MAGIC_OFFSET + 1, crc32c(memoryview(batch)[CRC_START:]))
+    _write_crc(batch)
 
 
 def batch_headers(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:

@@ -9,34 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from rotunda.broker.protocol.primitives import Buffer
-from rotunda.broker.records.crc import crc32c
-from rotunda.broker.records.record_batch import (
-    BATCH_HEADER_BYTES,
-    CONTROL_BIT,
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
-    TRANSACTIONAL_BIT,
-)
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, CONTROL_BIT, TRANSACTIONAL_BIT, write_header
 
-_NO_LEADER_EPOCH: Final = -1
-
-_HEAD: Final = struct.Struct(
-    ">q"  # base offset
-    "i"  # batch length
-    "i"  # leader epoch
-    "b"  # magic
-    "I"  # CRC-32C of everything after it
-)
-_TAIL: Final = struct.Struct(
-    ">h"  # attributes
-    "i"  # last offset delta
-    "q"  # base timestamp
-    "q"  # max timestamp
-    "q"  # producer id
-    "h"  # producer epoch
-    "i"  # base sequence
-    "i"  # record count
-)
 _MARKER_KEY: Final = struct.Struct(
     ">h"  # version
     "h"  # type
@@ -117,7 +91,7 @@ class BatchBuilder:
         """Return the batch. There must be at least one record."""
         batch = bytearray(b"".join(self._pieces))
         attributes = (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
-        fill_batch_head(
+        write_header(
             batch, attributes, self.count, (timestamp_ms, timestamp_ms), (producer_id, producer_epoch, base_sequence)
         )
         return batch
@@ -195,23 +169,6 @@ def _after_varint(batch: Buffer, at: int) -> int:
     while batch[at] & 0x80:
         at += 1
     return at + 1
-
-
-def fill_batch_head(
-    batch: bytearray, attributes: int, count: int, times_ms: tuple[int, int], producer: tuple[int, int, int]
-) -> None:
-    """Fill in the header of a batch that has its records already, compressed or not.
-
-    `times_ms`: that of the first record and the latest; `producer`: its id, its epoch and the base sequence.
-    """
-    _TAIL.pack_into(batch, _HEAD.size, attributes, count - 1, *times_ms, *producer, count)
-    seal_batch(batch)
-
-
-def seal_batch(batch: bytearray) -> None:
-    """Fill in the fields before the attributes of a batch that is otherwise complete: its length and checksum."""
-    checksum = crc32c(memoryview(batch)[_HEAD.size :])
-    _HEAD.pack_into(batch, 0, 0, len(batch) - LOG_OVERHEAD_BYTES, _NO_LEADER_EPOCH, MAGIC, checksum)
 
 
 def varint_bytes(value: int) -> bytes:

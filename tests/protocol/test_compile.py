@@ -17,7 +17,8 @@ from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from rotunda.broker.errors import InvalidReceive
-from rotunda.broker.protocol.codec import locator, read, reader, write, writer
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.codec import decode_and_locate, read, reader, write, writer
 from rotunda.broker.protocol.primitives import MOST_TAGGED_FIELDS, unsigned_varint_bytes
 from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, definition
 from rotunda.broker.protocol.schema.table import APIS, MESSAGES
@@ -160,7 +161,7 @@ def test_varying_fields_are_located_behind_strings_that_are_not_utf_8() -> None:
     offset = {"partition_index": 0, "committed_offset": 7}
     message = {"group_id": "group", "topics": [{"name": "topic", "partitions": [offset]}]}
     request = b"??" + write("OffsetCommitRequest", 8, message).replace(b"group", b"gr\xffup")
-    _, [(place, form)] = locator("OffsetCommitRequest", 8)(request, 2, len(request), 50_000)
+    _, [(place, form)] = decode_and_locate(ApiKey.OFFSET_COMMIT, 8, request, 2, len(request))
     assert struct.unpack_from(f">{form}", request, place) == (7,)
 
 

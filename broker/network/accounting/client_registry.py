@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.network.accounting.client import Client
+from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
-from rotunda.broker.protocol.headers import is_valid_software
-from rotunda.broker.protocol.primitives import MALFORMED, read_compact_string, skip_tagged_fields
+from rotunda.broker.protocol.headers import is_valid_software, parse_header
 from rotunda.broker.security.session import principal_of
 from rotunda.shm.rings.recorder_rings import pack_text
 
@@ -88,17 +88,15 @@ class ClientRegistry:
         if api_version < _SOFTWARE_FROM:
             return
         try:
-            end = len(frame)
-            client_id_bytes = max(_LENGTH.unpack_from(frame, _CLIENT_ID_AT)[0], 0)
-            body = skip_tagged_fields(frame, _CLIENT_ID_AT + _LENGTH.size + client_id_bytes, end)
-            software, body = read_compact_string(frame, body, end)
-            version, _ = read_compact_string(frame, body, end)
-        except (*MALFORMED, InvalidReceive):
+            body_at = parse_header(frame, 0, len(frame)).body_offset
+            body = codec.decode(_API_VERSIONS, api_version, frame, body_at, len(frame))
+        except InvalidReceive:
             # Its handler responds with the error.
             return
-        if not (is_valid_software(software) and is_valid_software(version)):
+        software = body.client_software_name, body.client_software_version
+        if not all(map(is_valid_software, software)):
             return
-        names = (channel.names[0], software[:MOST_CHARACTERS], version[:MOST_CHARACTERS])
+        names = (channel.names[0], *[text[:MOST_CHARACTERS] for text in software])
         if names != channel.names:
             self._rename(channel, names)
             if self._hosts is not None:

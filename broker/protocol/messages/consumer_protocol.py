@@ -10,12 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from rotunda.broker.errors import ApiError, InvalidReceive
-from rotunda.broker.protocol.codec import reader, writer
+from rotunda.broker.protocol.codec import read, write
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import INT16, MALFORMED
 
 _NEWEST: Final = 3
-_NO_LIMIT: Final = 1 << 62
 
 #: By topic, the partitions.
 Partitions = Mapping[str, frozenset[int]]
@@ -38,7 +37,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
     """Return a subscription of version 0, which all consumers read."""
-    return INT16.pack(0) + writer("ConsumerProtocolSubscription", 0)({"topics": sorted(topics)})
+    return INT16.pack(0) + write("ConsumerProtocolSubscription", 0, {"topics": sorted(topics)})
 
 
 def decode_assignment(data: bytes) -> Partitions:
@@ -48,8 +47,8 @@ def decode_assignment(data: bytes) -> Partitions:
 
 def encode_assignment(version: int, partitions: Mapping[str, Collection[int]]) -> bytes:
     topics = [{"topic": name, "partitions": sorted(indexes)} for name, indexes in sorted(partitions.items())]
-    write = writer("ConsumerProtocolAssignment", min(version, _NEWEST))
-    return INT16.pack(version) + write({"assigned_partitions": topics})
+    values = {"assigned_partitions": topics}
+    return INT16.pack(version) + write("ConsumerProtocolAssignment", min(version, _NEWEST), values)
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
@@ -63,7 +62,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 def _read(name: str, data: bytes) -> tuple[int, Any]:
     try:
         (version,) = INT16.unpack_from(data)
-        return version, reader(name, min(version, _NEWEST))(data, INT16.size, len(data), _NO_LIMIT)
+        return version, read(name, min(version, _NEWEST), data, INT16.size, len(data))
     except (*MALFORMED, InvalidReceive) as error:
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"malformed {name}: {error}") from error
 

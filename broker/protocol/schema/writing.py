@@ -8,11 +8,10 @@ this program's own: a wrong type is a bug and raises any exception.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from struct import pack
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from rotunda.broker.protocol.primitives import tagged_fields_bytes, unsigned_varint_bytes
 from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, Structure, StructureDefinition
@@ -23,6 +22,20 @@ Write: TypeAlias = Callable[[Any], bytes]
 
 WritePieces: TypeAlias = Callable[[Any], list[Any]]
 """value or mapping -> its bytes in pieces; a value of `bytes` or `records` is a piece itself, and needs only a size."""
+
+
+class Slicing(Protocol):
+    """Receives a message that is written in slices."""
+
+    def write(self, data: bytes) -> None:
+        """Add bytes at the end."""
+
+    def elements(self, items: Any, write: WriteSliced, depth: int) -> Iterable[None]:
+        """Write the elements of an array of structures, at this depth in the message."""
+
+
+WriteSliced: TypeAlias = Callable[[Any, Slicing], Iterable[None]]
+"""(value or mapping, receiver of its bytes) -> the slices in which it is written."""
 
 
 def _shortened(text: bytes) -> bytes:
@@ -39,23 +52,21 @@ _GLOBALS: Final[dict[str, Any]] = {
 }
 
 
-def make_writer(message: MessageDefinition, version: int, structure: StructureDefinition | None = None) -> Write:
-    """Return the function that writes one version of a message, or of a structure in it."""
-    write: Write = _WriterSource(message, version).of_structure(structure or message.structure)
+def make_writer(message: MessageDefinition, version: int) -> Write:
+    """Return the function that writes one version of a message."""
+    write: Write = _WriterSource(message, version).compiled()
     return write
 
 
 def make_pieces_writer(message: MessageDefinition, version: int) -> WritePieces:
     """Return the function that writes one version of a message in pieces."""
-    write: WritePieces = _WriterSource(message, version, result="parts").of_structure(message.structure)
+    write: WritePieces = _WriterSource(message, version, result="parts").compiled()
     return write
 
 
-def make_fields_writer(
-    message: MessageDefinition, version: int, fields: Sequence[Field], tagged: Sequence[Field] | None
-) -> Write:
-    """Return the function that writes some fields of a value, and at its end the tagged ones, unless None."""
-    write: Write = _WriterSource(message, version).of_fields(fields, tagged)
+def make_sliced_writer(message: MessageDefinition, version: int, structure: StructureDefinition) -> WriteSliced:
+    """Return the function that writes one version of a message, or of a structure in it, in slices."""
+    write: WriteSliced = _SlicedWriterSource(message, version).of_structure(structure)
     return write
 
 
@@ -81,6 +92,7 @@ class _WriterSource:
 
     def __init__(self, message: MessageDefinition, version: int, result: str = "b''.join(parts)") -> None:
         self.source = Source({**_GLOBALS, "made": partial(made, message)})
+        self._message = message
         self._title = f"write {message.name} {version}"
         self._version = version
         self._is_flexible = version in message.flexible
@@ -89,27 +101,13 @@ class _WriterSource:
         self._parts = "parts"
         self._result = result
 
-    def of_structure(self, structure: StructureDefinition) -> Any:
-        with self._function():
-            self._structure(structure, "message")
-        return self.source.compile(self._title)["write"]
-
-    def of_fields(self, fields: Sequence[Field], tagged: Sequence[Field] | None) -> Any:
-        """Return the function that writes some fields of a value of a structure, and its tagged fields unless None."""
-        with self._function():
-            for field in fields:
-                self._field(field, f"message.{field.name}")
-            if tagged is not None:
-                self._tagged(tagged, "message")
-        return self.source.compile(self._title)["write"]
-
-    @contextmanager
-    def _function(self) -> Iterator[None]:
+    def compiled(self) -> Any:
         with self.source.block("def write(message):"):
             self.source.add("parts = []")
-            yield
+            self._structure(self._message.structure, "message")
             self._flush()
             self.source.add(f"return {self._result}")
+        return self.source.compile(self._title)["write"]
 
     def _structure(self, structure: StructureDefinition, value: str) -> None:
         name = self.source.refer("Class", structure.value_class)
@@ -201,14 +199,18 @@ class _WriterSource:
         with source.block(f"if {items}:"):
             if field.kind == "uuid":
                 source.add(f"{self._parts} += {items}")
-                return
-            item = source.name("item")
-            with source.block(f"for {item} in {items}:"):
-                if field.structure is None:
-                    self._primitive(field, item, is_nullable=False)
-                else:
-                    self._structure(field.structure, item)
-                self._flush()
+            elif field.structure is None:
+                with source.block(f"for item in {items}:"):
+                    self._primitive(field, "item", is_nullable=False)
+                    self._flush()
+            else:
+                self._structures(field.structure, items)
+
+    def _structures(self, structure: StructureDefinition, items: str) -> None:
+        item = self.source.name("item")
+        with self.source.block(f"for {item} in {items}:"):
+            self._structure(structure, item)
+            self._flush()
 
     def _tagged(self, fields: Sequence[Field], value: str) -> None:
         """Write those of the tagged fields that do not have their default."""
@@ -261,3 +263,34 @@ class _WriterSource:
         elif self._pieces:
             self.source.add(f"{self._parts} += {', '.join(self._pieces)}")
         self._pieces.clear()
+
+
+class _SlicedWriterSource(_WriterSource):
+    """The source of a writer in slices: a function for each structure that is an element of an array.
+
+    `_waiting`: the functions that are not generated yet, with their structure and the depth of their arrays.
+    """
+
+    def of_structure(self, structure: StructureDefinition) -> Any:
+        source = self.source
+        self._waiting = [("write", structure, 1)]
+        while self._waiting:
+            name, structure, self._depth = self._waiting.pop()
+            with source.block(f"def {name}(message, slicing):"):
+                source.add("parts = []")
+                self._structure(structure, "message")
+                self._flush()
+                source.add("slicing.write(b''.join(parts))")
+                source.add("return ()")
+        return source.compile(self._title)["write"]
+
+    def _structures(self, structure: StructureDefinition, items: str) -> None:
+        if self._parts != "parts":
+            # Tagged fields have their size before them.
+            super()._structures(structure, items)
+            return
+        write = self.source.name("write")
+        self._waiting.append((write, structure, self._depth + 1))
+        self.source.add("slicing.write(b''.join(parts))")
+        self.source.add("parts.clear()")
+        self.source.add(f"yield from slicing.elements({items}, {write}, {self._depth})")

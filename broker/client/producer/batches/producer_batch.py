@@ -27,9 +27,9 @@ from rotunda.broker.client.producer.futures import NO_TIMESTAMP, DeliveryCallbac
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
 from rotunda.broker.records.compression import compress
-from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
+from rotunda.broker.records.record_batch import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT, write_header
 from rotunda.broker.records.record_reader import iterate_records
-from rotunda.broker.records.record_writer import NO_HEADERS, encode_record, fill_batch_head, headers_bytes
+from rotunda.broker.records.record_writer import NO_HEADERS, encode_record, headers_bytes
 
 NO_SEQUENCE: Final = -1
 #: Pause that lets a thread inside the generator run.
@@ -276,7 +276,7 @@ class ProducerBatch(ProduceResult):
                 self._wire = bytearray(self._wire)  # an earlier request may still be in flight
             attributes = codec | (TRANSACTIONAL_BIT if self.is_transactional else 0)
             times_ms = (self._base_timestamp_ms, self.max_timestamp_ms)
-            fill_batch_head(self._wire, attributes, self.record_count, times_ms, producer)
+            write_header(self._wire, attributes, self.record_count, times_ms, producer)
             self._wire_producer = producer
         return memoryview(self._wire)
 
