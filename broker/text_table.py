@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 Cell = str | int | float | None
 
+#: Number of names in a suggestion, and the difference of their similarities to the given one.
+_MOST_NEAR, _AS_NEAR = 3, 0.03
 _UNKNOWN = "-"
 _GAP = "  "
 
@@ -25,11 +27,23 @@ def quoted(name: str) -> str:
 
 
 def suggestion(name: str, known: Iterable[str], command: str) -> str:
-    """Return the end of an error about an unknown name: the closest known one, or else the command that lists them."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only for an error
+    """Return the end of an error about an unknown name: the closest known ones, or else the command that lists them."""
+    near = _closest(name, known)
+    return f"; did you mean {near}?" if near else f"; see `{command}`"
 
-    near = get_close_matches(name, list(known), 1)
-    return f"; did you mean {quoted(near[0])}?" if near else f"; see `{command}`"
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a hint with the closest known name, or several that are equally close; empty when none is close."""
+    near = _closest(name, known)
+    return f" (did you mean {near}?)" if near else ""
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415 - only for an error
+
+    near = get_close_matches(name, sorted(known), n=_MOST_NEAR)
+    ratios = [SequenceMatcher(None, each, name).ratio() for each in near]
+    return " or ".join(quoted(each) for each, ratio in zip(near, ratios, strict=True) if ratio > ratios[0] - _AS_NEAR)
 
 
 def byte_size(value: float | None) -> str:
@@ -45,7 +59,8 @@ def byte_size(value: float | None) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number and a noun, in the plural unless it is one."""
     if number != 1:
-        noun = f"{noun.removesuffix('y')}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('s') else 's'}"
+        plural = "es" if noun.endswith(("s", "ch")) else "s"
+        noun = f"{noun.removesuffix('y')}ies" if noun.endswith("ry") else noun + plural
     return f"{number:,} {noun}"
 
 
@@ -56,12 +71,12 @@ def aligned(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]
     """
     texts = [[_text(cell) for cell in row] for row in rows]
     numeric = [_is_numeric([row[i] for row in rows]) for i in range(len(headers))]
-    widths = [max(_width(row[i]) for row in (headers, *texts)) for i in range(len(headers))]
+    widths = [max(width(row[i]) for row in (headers, *texts)) for i in range(len(headers))]
     lines = []
     for row in (headers, *texts):
         cells = []
-        for text, width, is_numeric in zip(row, widths, numeric, strict=True):
-            padding = " " * (width - _width(text))
+        for text, columns, is_numeric in zip(row, widths, numeric, strict=True):
+            padding = " " * (columns - width(text))
             cells.append(padding + text if is_numeric else text + padding)
         lines.append(_GAP.join(cells).rstrip())
     return lines
@@ -78,7 +93,16 @@ def _text(cell: Cell) -> str:
     return f"{cell:.1f}" if isinstance(cell, float) else str(cell)
 
 
-def _width(text: str) -> int:
+def fitted(text: str, columns: int) -> str:
+    """Return the text, cut to so many columns of a terminal."""
+    if width(text) <= columns:
+        return text
+    while text and width(text) > columns - 1:
+        text = text[:-1]
+    return f"{text}…" if columns > 0 else ""
+
+
+def width(text: str) -> int:
     """Return how many columns of a terminal a text needs."""
     if text.isascii():
         return len(text)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 
+from rotunda.broker.text_table import did_you_mean
 from rotunda.spark.job import main as run_job
 from rotunda.spark.job import run_all
 from rotunda.spark.jobs import ALL, EXPORT, JOBS, OF_ALL
@@ -21,8 +21,8 @@ def main(arguments: Sequence[str]) -> int:
         return run_all([import_module(JOBS[each]).JOB for each in OF_ALL], arguments[1:])
     if name not in JOBS:
         known = (*JOBS, ALL, EXPORT)
-        near = "".join(f" (did you mean {each}?)" for each in get_close_matches(name, known, 1))
-        print(f"rotunda report: unknown report {name!r}{near}; there are {', '.join(known)}", file=sys.stderr)
+        hint = did_you_mean(name, known)
+        print(f"rotunda report: unknown report {name!r}{hint}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     return run_job(import_module(JOBS[name]).JOB, arguments[1:])
 

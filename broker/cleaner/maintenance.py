@@ -22,6 +22,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
 from rotunda.broker.log.segments.segment_swap import SegmentSwap
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.text_table import counted
 from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
@@ -200,10 +201,10 @@ class Maintenance:
         self.counters.values["compactions"] += 1
         self._clean_offsets.put(place.key, place.topic_id, end_offset)
         logger.info(
-            "%s: compacted up to offset %d, %d records removed",
+            "%s: compacted up to offset %d, %s removed",
             place.directory.name,
             end_offset,
-            round_.stats.records_removed,
+            counted(round_.stats.records_removed, "record"),
         )
         return True
 
@@ -225,9 +226,9 @@ class Maintenance:
             return
         self._named[place.key] = offsets[-1]
         logger.warning(
-            "%s: %d batches cannot be read and were not compacted, the first at offset %d: %s",
+            "%s: compaction left out %s that cannot be read, the first at offset %d: %s",
             place.directory.name,
-            len(offsets),
+            counted(len(offsets), "batch"),
             offsets[0],
             unreadable[offsets[0]],
         )

@@ -142,7 +142,7 @@ class _Parser(argparse.ArgumentParser):
         """Reject unknown options here, where the known ones of their command are."""
         parsed, rest = super().parse_known_args(args, namespace)
         if rest:
-            from rotunda.broker.config.keys import did_you_mean  # noqa: PLC0415 - only for an error
+            from rotunda.broker.text_table import did_you_mean  # noqa: PLC0415 - only for an error
 
             hint = did_you_mean(rest[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(rest)}{hint}; see {self.prog} --help")
@@ -152,7 +152,7 @@ class _Parser(argparse.ArgumentParser):
         """Print the usage and the error, and exit. Raises SystemExit."""
         found = _INVALID_CHOICE.fullmatch(message)
         if found is not None:
-            from rotunda.broker.config.keys import did_you_mean  # noqa: PLC0415 - only for an error
+            from rotunda.broker.text_table import did_you_mean  # noqa: PLC0415 - only for an error
 
             name, known = found["name"], re.findall(r"[\w-]+", found["known"])
             message = f"unknown {found['kind'].lower()} {name}{did_you_mean(name, known)}; see {self.prog} --help"

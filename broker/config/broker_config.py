@@ -18,7 +18,7 @@ from typing import Any
 
 from rotunda.broker.config.control_plane import ControlPlaneSettings, control_plane_complaint
 from rotunda.broker.config.kafka import LISTENER_ONLY, REJECTED, kafka_settings, kept_key, without_meaning
-from rotunda.broker.config.keys import ONE_REPLICA, Key, Value, did_you_mean, keys_of, render
+from rotunda.broker.config.keys import ONE_REPLICA, Key, Value, keys_of, render
 from rotunda.broker.config.listener_overrides import own_name, split, unknown_listener
 from rotunda.broker.config.listeners import (
     Listener,
@@ -68,6 +68,7 @@ from rotunda.broker.config.sources import (
     with_derived_listeners,
 )
 from rotunda.broker.errors import ConfigError
+from rotunda.broker.text_table import did_you_mean
 
 _BY_DEFAULT = Origin(Source.DEFAULT, "default")
 
@@ -344,7 +345,7 @@ def _values(layers: Layers) -> dict[str, Any]:
 
 def _check(config: BrokerConfig, rules: _Rules | None = None) -> None:
     """Raise ConfigError for a combination of values that are each valid but conflict."""
-    complaints: list[str] = []
+    complaints: dict[str, str] = {}
     involved: list[str] = []
     for names, rule in rules or _RULES:
         try:
@@ -353,10 +354,11 @@ def _check(config: BrokerConfig, rules: _Rules | None = None) -> None:
             complaint = str(error)
         if complaint:
             places = {str(config.origin(name)) for name in names if name in config.layers}
-            complaints.append(f"{', '.join(sorted(places)) or 'default'}: {names[0]}: {complaint}")
+            # Several rules parse the listeners: their error is reported once, by the first.
+            complaints.setdefault(complaint, f"{', '.join(sorted(places)) or 'default'}: {names[0]}: {complaint}")
             involved += names
     if complaints:
-        raise ConfigError("\n".join(complaints), involved)
+        raise ConfigError("\n".join(complaints.values()), involved)
 
 
 def _listeners_complaint(config: BrokerConfig) -> str | None:

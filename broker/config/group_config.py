@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import Final
 
 from rotunda.broker.config.broker_config import BrokerConfig
-from rotunda.broker.config.keys import Key, Kind, Value, did_you_mean
+from rotunda.broker.config.keys import Key, Kind, Value
 from rotunda.broker.config.offset_reset import offset_reset_complaint
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.text_table import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,10 @@ that handles configuration and reads neither files nor the environment.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -161,12 +160,6 @@ def _as_java_writes(value: float) -> str:
         return str(value)
     digits, _, exponent = f"{Decimal(repr(value)).normalize():e}".partition("e")
     return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint that names the closest known key, or the empty string when none is close."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def parse_whole_number(text: str, kind: Kind) -> int:

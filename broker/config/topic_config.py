@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from rotunda.broker.config.keys import MAX_INT, Key, Kind, Value, did_you_mean, field_of, keys_of
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, Value, field_of, keys_of
 from rotunda.broker.config.settings.log import LogSettings
 from rotunda.broker.errors import ApiError, ConfigError
+from rotunda.broker.text_table import did_you_mean
 
 INVALID_CONFIG = 40
 

@@ -31,6 +31,7 @@ from rotunda.broker.ipc.connection_id import GENERATION_MASK, generation_of, pro
 from rotunda.broker.protocol.routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from rotunda.broker.scheduling.timers import Timers
 from rotunda.broker.steps import Steps
+from rotunda.broker.text_table import counted
 from rotunda.shm.tables.process_slots import PROCESSOR
 
 if TYPE_CHECKING:
@@ -224,14 +225,14 @@ class Coordinators:
             return
         del self.loading[place]
         if replayed.records:
-            logger.log(level, "read %d records of %s-%d", replayed.records, topic, partition)
+            logger.log(level, "read %s of %s-%d", counted(replayed.records, "record"), topic, partition)
         if replayed.first_left_out is not None:
             offset, reason = replayed.first_left_out
             logger.warning(
-                "%s-%d: skipped %d invalid records, the first at offset %d: %s",
+                "%s-%d: skipped %s, the first at offset %d: %s",
                 topic,
                 partition,
-                replayed.left_out,
+                counted(replayed.left_out, "invalid record"),
                 offset,
                 reason,
             )

@@ -40,6 +40,7 @@ from rotunda.broker.runtime.child_process import FaultLimit, Role
 from rotunda.broker.runtime.garbage import GarbageSearch, paused_search
 from rotunda.broker.server_log.log_setup import report_held_back
 from rotunda.broker.telemetry.status import describe_instances
+from rotunda.broker.text_table import counted
 from rotunda.shm.storage import StorageState
 from rotunda.shm.tables.snapshot_buffer import SnapshotWriter
 
@@ -181,7 +182,7 @@ def boot(
     areas = MemoryAreas(context)
     cleared = clear_uncommitted_notes(partitions, context.channel, areas, poison)
     if cleared:
-        logger.info("removed the notes of %d uncommitted batches", cleared)
+        logger.info("removed the notes of %s", counted(cleared, "uncommitted batch"))
     responses = _response_writer(context, index)
     handler = RequestHandler(context, partitions, controller, responses, areas, poison, ways)
     if context.fault_words is not None:

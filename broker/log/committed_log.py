@@ -41,6 +41,7 @@ from rotunda.broker.log.segments.rolled_segments import RolledSegments
 from rotunda.broker.log.segments.segment_files import remove_directory
 from rotunda.broker.log.validation.append_limits import AppendLimits
 from rotunda.broker.native import compiled
+from rotunda.broker.text_table import counted
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
@@ -133,11 +134,11 @@ class CommittedLog(LogFields):
         self._adopt_files(files, resume.recovery_point)
         if isinstance(resume, Checkpointed) and self._producers.open_transactions:
             _log.info(
-                "%s: last stable offset %d, log end %d: open transactions of %d producers",
+                "%s: last stable offset %d, log end %d: open transactions of %s",
                 self.directory,
                 self.last_stable_offset,
                 self.log_end_offset,
-                len(self._producers.open_transactions),
+                counted(len(self._producers.open_transactions), "producer"),
             )
         # A replacement must have every producer of its predecessor, however old the timestamps of the records are.
         if isinstance(resume, Checkpointed):

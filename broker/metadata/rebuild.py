@@ -38,6 +38,7 @@ from rotunda.broker.metadata.topics.topic_validation import (
     internal_topic_configs,
 )
 from rotunda.broker.protocol.routing import INTERNAL_TOPICS, topic_id_for
+from rotunda.broker.text_table import counted
 
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig
@@ -107,10 +108,10 @@ def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable
         _reject_or_set_aside(path, complaint, found, is_allowed=config.metadata_rebuild)
     elif unknown and not config.metadata_rebuild:
         logger.warning(
-            "the metadata file %s does not know the topics of %d partition directories (%s): they are not served. "
+            "the metadata file %s does not know the topics of %s (%s): they are not served. "
             "If it is an old copy, start once with --set %s=true: they are then topics again. Remove them otherwise",
             path,
-            len(unknown),
+            counted(len(unknown), "partition directory"),
             _examples(unknown),
             OPTION,
         )
@@ -123,17 +124,18 @@ def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable
 
 
 def _reject_or_set_aside(path: Path, complaint: str, found: list[FoundLog], *, is_allowed: bool) -> None:
+    directories = counted(len(found), "partition directory")
     if not is_allowed:
         raise BootFailed(
-            f"{complaint}. There are {len(found)} partition directories ({_examples(found)}). Restore a copy of the "
-            f"file; or start once with --set {OPTION}=true, which rebuilds it from the directories, without the "
+            f"{complaint}. There is data in {directories} ({_examples(found)}). Restore a copy of the file; or "
+            f"start once with --set {OPTION}=true, which rebuilds it from the directories, without the "
             "settings of topics, brokers, groups and quotas, and keeps the damaged file"
         )
     logger.warning(
-        "%s; rebuilding it from %d partition directories. The settings of topics, brokers and groups, the quotas and "
+        "%s; rebuilding it from %s. The settings of topics, brokers and groups, the quotas and "
         "the features are lost: set them again. The damaged file is kept",
         complaint,
-        len(found),
+        directories,
     )
     for suffix in ("", "-wal", "-shm"):
         old = path.with_name(path.name + suffix)
@@ -234,7 +236,7 @@ def _rebuild(
                 configs = internal_topic_configs(topic, config) if _is_internal(topic) else dict(_KEEP_FOREVER)
                 transaction.insert_topic(_id_of(topic, partitions), topic, range(row, row + count), configs)
                 row += count
-                logger.warning("restored topic %s with %d partitions and the settings %s", topic, count, configs)
+                logger.warning("restored topic %s with %s, settings %s", topic, counted(count, "partition"), configs)
         store.reserve_producer_ids(wall_ms * _PRODUCER_IDS_A_MS)
 
 

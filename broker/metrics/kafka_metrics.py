@@ -1,4 +1,4 @@
-"""Kafka's broker metrics and where each is found here. Printed in docs/metrics.md; pure."""
+"""Kafka's broker metrics, and kafka_exporter's of groups, with their queries here. Printed in docs/metrics.md; pure."""
 
 from __future__ import annotations
 
@@ -141,6 +141,21 @@ KAFKA_METRICS: Final = (
     KafkaMetric("ProducerIdCount", "sum(rotunda_handler_producer_ids)"),
     KafkaMetric(
         "PurgatorySize{delayedOperation}", "sum(rotunda_handler_operations_waiting)", "All operations together."
+    ),
+    KafkaMetric(
+        "kafka_consumergroup_lag{consumergroup, topic, partition}",
+        'label_replace(rotunda_group_partition_lag_records, "consumergroup", "$1", "group", "(.*)")',
+        "Of kafka_exporter, for a recording rule. With metrics.per.partition.",
+    ),
+    KafkaMetric(
+        "kafka_consumergroup_lag_sum{consumergroup, topic}",
+        'label_replace(rotunda_group_lag_records, "consumergroup", "$1", "group", "(.*)")',
+        "Of kafka_exporter, for a recording rule.",
+    ),
+    KafkaMetric(
+        "kafka_consumergroup_current_offset{consumergroup, topic, partition}",
+        'label_replace(rotunda_group_partition_offset, "consumergroup", "$1", "group", "(.*)")',
+        "Of kafka_exporter, for a recording rule. With metrics.per.partition.",
     ),
     KafkaMetric("NumGroups, consumer-group-count{state}", "sum by (kind, state) (rotunda_groups)"),
     KafkaMetric("group-count{protocol}", "sum by (kind) (rotunda_groups)"),

@@ -27,7 +27,8 @@ Unknown values are absent. Counters start at 0 with the broker and survive the r
 names begin with `processor_` and `handler_` also have the label `processor` or `handler`.
 
 `rotunda print-dashboard` is for Grafana, `rotunda print-alerts` for Prometheus.
-`rotunda metrics --describe BytesInPerSec` prints the query for a metric of Kafka.
+`rotunda metrics --describe BytesInPerSec` prints the query for a metric of Kafka; for dashboards of kafka_exporter,
+`--describe kafka_consumergroup_lag`.
 """
 _TABLE = ["| metric | labels | meaning |", "|---|---|---|"]
 

@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from rotunda.broker.text_table import counted
+
 #: Burst of one place: a hundred ordinary lines, or five tracebacks.
 BURST_BYTES = 16 * 1024
 #: Long-term rate of one place: a line a second, or a traceback in half a minute.
@@ -86,8 +88,8 @@ class LineLimit:
         for key in sorted(self._holding):
             place = self._places[key]
             if at_last or now_ns - place.held_back_ns >= REPORT_AFTER_NS:
-                text = "%d more lines were suppressed that began with: %s"
-                values = place.held_back, place.example
+                text = "suppressed %s that began with: %s"
+                values = counted(place.held_back, "more line"), place.example
                 place.held_back = 0
                 self._holding.discard(key)
                 yield logging.LogRecord(place.logger, place.level, __file__, 0, text, values, None)

@@ -98,7 +98,7 @@ class SlowTurns:
         if took_ns > self.longest_ns:
             self.longest_ns = took_ns
         if took_ns > SLOW_TURN_NS:
-            self._report(took_ns, "connections", f"; {ready} connections and bells were ready")
+            self._report(took_ns, "connections", f"; connections and bells ready: {ready}")
         self._unsampled_ns += took_ns
         if self._unsampled_ns > _SAMPLE_NS:
             self._sample()

@@ -25,6 +25,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.runtime.child_process import Role
+from rotunda.broker.text_table import counted
 from rotunda.shm.segment import SharedMemoryTooSmall
 from rotunda.shm.tables import process_slots
 
@@ -91,7 +92,7 @@ class HandlerCount:
             self._change()
         elif all(child.is_alive and child.ready for child in self._peers()):
             self._finish()
-            _log.info("partitions and groups have moved: %d handlers", self._context.handlers)
+            _log.info("partitions and groups have moved: %s", counted(self._context.handlers, "handler"))
 
     def is_leaving(self, child: Child) -> bool:
         """Return whether an ended process is not to be replaced now: all start again after all have ended."""
@@ -114,7 +115,7 @@ class HandlerCount:
             self._given_up = wanted
             _log.error("num.io.threads stays %d, not %d: %s", broker_words.handlers, wanted, error)
             return
-        _log.info("num.io.threads is %d: partitions and groups of %d handlers move", wanted, broker_words.handlers)
+        _log.info("num.io.threads is %d, was %d: partitions and groups move", wanted, broker_words.handlers)
         self._given_up = 0
         self._step = _Step.HOLD
         self._until_ns = self._clock.monotonic_ns() + _HOLD_NS

@@ -17,6 +17,7 @@ from rotunda.broker.runtime.signals import REOPEN_LOG
 from rotunda.broker.runtime.stack_dumps import RESPONSE_MS, kernel_state
 from rotunda.broker.server_log.log_setup import tag_of
 from rotunda.broker.server_log.rate_limit import UNLIMITED
+from rotunda.broker.text_table import counted
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
@@ -95,7 +96,7 @@ class OperatorTasks:
             _log.warning("cannot rotate %s, it continues to grow: %s", log_file.path, error)
             return
         self._signal_children()
-        _log.info("rotated the log file; %d older files are kept", log_file.kept_files)
+        _log.info("rotated the log file, kept %s", counted(log_file.kept_files, "older file"))
 
     def _signal_children(self) -> None:
         for child in self._children:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from rotunda.broker.network.fd_passing import try_receive
 from rotunda.broker.runtime.child_process import Role
+from rotunda.broker.text_table import counted
 from rotunda.shm.segment import SharedMemoryTooSmall
 from rotunda.shm.tables import process_slots
 
@@ -90,7 +91,7 @@ class ProcessorCount:
         while (received := try_receive(pair_end, _MESSAGE_BYTES)) is not None and received.payload:
             if received.fd >= 0:
                 os.close(received.fd)
-        _log.info("%s has left: %d processors", child.label, self._context.broker_words.processors)
+        _log.info("%s has left: %s", child.label, counted(self._context.broker_words.processors, "processor"))
 
     def cannot_boot(self, child: Child, reason: str) -> bool:
         """Cancel the resize if the failed child is the processor being added; otherwise return False."""
@@ -112,7 +113,7 @@ class ProcessorCount:
             self._context.ring_everyone()
             # The next step follows at once.
             self._context.supervisor_bell.ring()
-            _log.info("%s has joined: %d processors", child.label, child.index + 1)
+            _log.info("%s has joined: %s", child.label, counted(child.index + 1, "processor"))
 
     def _grow(self, index: int, wanted: int) -> None:
         broker_words = self._context.broker_words
@@ -124,14 +125,14 @@ class ProcessorCount:
             return
         known = [child for child in self._children if child.role is Role.PROCESSOR and child.index == index]
         self._joining = known[0] if known else self._add(Role.PROCESSOR, index)
-        _log.info("%d processors are wanted: %s joins", wanted, self._joining.label)
+        _log.info("num.network.threads is %d: %s joins", wanted, self._joining.label)
         # Before it starts, so that no process finds requests of an unknown processor.
         self._context.ring_everyone()
         self._start(self._joining)
 
     def _shrink(self, wanted: int) -> None:
         broker_words = self._context.broker_words
-        _log.info("%d processors are wanted: the last of %d leave", wanted, broker_words.processors)
+        _log.info("num.network.threads is %d: the last of %d processors leave", wanted, broker_words.processors)
         broker_words.set_processors(wanted)
         for child in self._beyond():
             # A pending restart is cancelled.

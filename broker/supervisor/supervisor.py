@@ -32,6 +32,7 @@ from rotunda.broker.supervisor.operator_tasks import OperatorTasks, report_where
 from rotunda.broker.supervisor.process_memory import ProcessMemory
 from rotunda.broker.supervisor.processor_count import ProcessorCount
 from rotunda.broker.supervisor.watchdog import LOOK_MS, Watchdog
+from rotunda.broker.text_table import counted
 from rotunda.shm.tables import process_slots
 
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ class Supervisor:
             due_ns = child.replaced_ns + (apart_ns if child.role in _LATE_ROLES else min(apart_ns, _CLIENTS_WAIT_NS))
             child.restart_due_ns = due_ns if due_ns > now_ns else 0
             return None
-        often = f"it died {recent} times within {window_ms} ms, above process.restart.limit"
+        often = f"it died {counted(recent, 'time')} within {window_ms} ms, above process.restart.limit"
         return BootFailed(f"{message}; {often}, without a served request")
 
     def _signal_to_stop(self, roles: frozenset[Role]) -> None:

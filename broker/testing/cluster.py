@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from rotunda.broker.client.admin import groups, topics
 from rotunda.broker.client.network.blocking_client import BlockingClient
-from rotunda.broker.config.keys import did_you_mean
 from rotunda.broker.errors import ApiError, UsageError
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.text_table import did_you_mean
 
 #: Internal topics of a broker.
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from rotunda.broker.clock import SystemClock
-from rotunda.broker.config.keys import did_you_mean
 from rotunda.broker.errors import UsageError
 from rotunda.broker.faults.fault import ANY_API, NO_LIMIT, Fault, FaultKind, write_faults
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.text_table import did_you_mean
 from rotunda.shm.fault_layout import MOST_FAULTS
 from rotunda.shm.faults import FaultWords
 from rotunda.shm.segment import SegmentAbsent, attach

@@ -141,7 +141,7 @@ def test_a_damaged_batch_is_named_once_and_its_partition_compacted(
     partitions.maintenance._clean_offsets.forget([("t", 0)])
     assert partitions.maintenance.compact_dirtiest()
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert line.startswith("t-0: 1 batches cannot be read and were not compacted")
+    assert line.startswith("t-0: compaction left out 1 batch that cannot be read")
     assert line.endswith("the first at offset 0: its checksum is wrong")
 
 

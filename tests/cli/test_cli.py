@@ -162,6 +162,11 @@ def test_help_of_a_command() -> None:
         (("topc",), "unknown command topc (did you mean topic?); see rotunda --help"),
         (("topic", "lsit"), "unknown action lsit (did you mean list?); see rotunda topic --help"),
         (("zzz",), "unknown command zzz; see rotunda --help"),
+        (
+            ("acl", "add", "--principal", "User:a"),
+            "unrecognized arguments: --principal User:a (did you mean --deny-principal or --allow-principal?); see "
+            "rotunda acl add --help",
+        ),
         (("status", "--josn"), "unrecognized arguments: --josn (did you mean --json?); see rotunda status --help"),
     ],
 )

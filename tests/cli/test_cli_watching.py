@@ -1,6 +1,5 @@
 """`rotunda status`, `top`, `requests` and `metrics`: their output, and how they end when their output is closed."""
 
-import io
 import json
 import os
 import re
@@ -11,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from rotunda.broker.cli.analysis.requests import _NOTHING
-from rotunda.broker.cli.instance.top import _table
+from rotunda.broker.cli.instance.top import Text, table_lines
 from rotunda.broker.request_log.columns import DATASETS
 from rotunda.broker.request_log.tables import schema_of
+from rotunda.broker.text_table import width
 from tests.support.broker_process import BrokerProcess
 from tests.support.command_line import command
 from tests.support.deadline import deadline_s
@@ -152,13 +151,14 @@ def test_top_cuts_a_long_name_rather_than_numbers(broker: BrokerProcess) -> None
         assert line.split()[1] == "3"
 
 
-@pytest.mark.parametrize("name", ["[/b]", "[red]x[/red]", "[]", "\\[x"])
-def test_names_are_no_markup(name: str) -> None:
-    """Row 23: a group chooses its name freely."""
-    printed = io.StringIO()
-    Console(file=printed, width=80).print(_table(("group", ">members"), [(name, "17")]))
-    [line] = [line for line in printed.getvalue().splitlines() if line.rstrip().endswith("17")]
-    assert line.split() == [name, "17"]
+@pytest.mark.parametrize("columns", [40, 60])
+def test_a_table_fits_names_of_wide_characters(columns: int) -> None:
+    """A group chooses its name freely; a wide character needs two columns of a terminal."""
+    rows = [("注文" * 20, Text("17", "red"), "last error " * 20)]
+    _, line = table_lines(("group", ">members", "last error"), rows, columns)
+    assert width("".join(each.text for each in line).rstrip()) <= columns
+    assert line[0].text.startswith("注文")
+    assert ("17", "red") in [(each.text.strip(), each.style) for each in line]
 
 
 @pytest.mark.parametrize("columns", [30, 80, 200])

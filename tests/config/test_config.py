@@ -132,9 +132,10 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
     ],
 )
 def test_listeners_that_are_rejected(sets: dict[str, str], complaint: str) -> None:
-    """`H04`, `C18`: rules of listeners and advertised listeners."""
-    with pytest.raises(ConfigError, match=complaint):
+    """`H04`, `C18`: rules of listeners and advertised listeners. One line an error, however many rules need them."""
+    with pytest.raises(ConfigError, match=complaint) as raised:
         load(None, sets, {})
+    assert len(str(raised.value).splitlines()) == 1
 
 
 def test_named_listeners_share_a_port_only_across_address_families() -> None:

@@ -36,7 +36,7 @@ def have(broker: BrokerProcess, count: int) -> bool:
     moved = broker.log_text().rstrip().splitlines()
     rows = broker.processes("handler")
     indexes = [row["index"] for row in rows]
-    is_settled = any(f"have moved: {count} handlers" in line for line in moved[-20:])
+    is_settled = any(f"have moved: {count} handler" in line for line in moved[-20:])
     return is_settled and indexes == list(range(count)) and all(row["state"] == "running" for row in rows)
 
 

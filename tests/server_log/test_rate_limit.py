@@ -78,7 +78,7 @@ def test_the_count_comes_by_itself_when_no_other_line_does(log: io.StringIO, clo
     log_setup.report_held_back()
     log_setup.report_held_back()
     assert log.getvalue().count("\n") == written + 1
-    expected = f"{LINES - written} more lines were suppressed that began with: topic %d now has other settings"
+    expected = f"suppressed {LINES - written:,} more lines that began with: topic %d now has other settings"
     assert log.getvalue().splitlines()[-1].endswith(expected)
 
 

@@ -73,7 +73,7 @@ def test_a_processors_turn_is_told_with_what_had_asked_for_it(
     [record] = caplog.records
     assert record.levelno == logging.DEBUG
     assert "a turn took 75 ms" in caplog.text
-    assert "1200 connections and bells were ready" in caplog.text
+    assert "connections and bells ready: 1200" in caplog.text
 
 
 @pytest.mark.parametrize(("used_ms", "busy"), [(12, 0), (49, 0), (51, 1), (200, 1)])

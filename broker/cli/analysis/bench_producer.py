@@ -21,9 +21,8 @@ from rotunda.broker.cli.config import assignment
 from rotunda.broker.client.admin import offsets, topics
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import SystemClock
-from rotunda.broker.config.keys import did_you_mean
 from rotunda.broker.errors import ApiError, UsageError
-from rotunda.broker.text_table import aligned
+from rotunda.broker.text_table import aligned, did_you_mean
 
 _HEADERS = ("client", "turns", "records/s", "least", "most", "MB/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "errors")
 _MEGABYTE = 1 << 20

@@ -13,9 +13,8 @@ from rotunda.broker.cli.process_list import hide
 from rotunda.broker.client.admin import settings
 from rotunda.broker.client.admin.settings import Resource, Setting
 from rotunda.broker.client.network.blocking_client import BlockingClient
-from rotunda.broker.config.keys import did_you_mean
 from rotunda.broker.errors import RotundaError, UsageError
-from rotunda.broker.text_table import printable
+from rotunda.broker.text_table import did_you_mean, printable
 
 _WIDTH = 100
 _Changes = Mapping[str, str | None]

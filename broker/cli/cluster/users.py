@@ -12,14 +12,13 @@ from pathlib import Path
 
 from rotunda.broker.cli.cluster.cluster_client import connected
 from rotunda.broker.client.admin import users
-from rotunda.broker.config.keys import did_you_mean
 from rotunda.broker.errors import ApiError, RotundaError, UsageError
 from rotunda.broker.log.data_dir import lock_data_dir
 from rotunda.broker.metadata.security.offline_users import store_user
 from rotunda.broker.metadata.security.scram_users import MECHANISMS
 from rotunda.broker.runtime.boot_failures import boot_failures
 from rotunda.broker.security.sasl.scram_credential import FEWEST_ITERATIONS, MOST_ITERATIONS, new_password
-from rotunda.broker.text_table import aligned, printable
+from rotunda.broker.text_table import aligned, did_you_mean, printable
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:

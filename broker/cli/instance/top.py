@@ -7,40 +7,53 @@ from __future__ import annotations
 
 import argparse
 import select
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rotunda.broker.cli.instance.status import run_path
 from rotunda.broker.errors import BootFailed
 from rotunda.broker.runtime import run_dir
-from rotunda.broker.text_table import byte_size, counted, printable
+from rotunda.broker.text_table import byte_size, counted, fitted, printable, width
 from rotunda.shm.segment import SegmentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from rotunda.broker.runtime.run_dir import RunRecord
     from rotunda.web.facts.readings import Reader, Reading
-    from rotunda.web.facts.status import Snapshot
+    from rotunda.web.facts.status import Process, Snapshot
     from rotunda.web.sources import Sources
 
-_LEVELS = {"calm": "green", "busy": "yellow", "stuck": "bold red"}
+_LEVELS = {"calm": "green", "busy": "yellow", "stuck": "red"}
 _BAR_CELLS = 8
 _MOST_ROWS = 8
-_LAST_COLUMN = 9
 _LONGEST_NAME = 30
+_LEAST_ERROR = 10
+_BUSY = 0.9
+
+#: Control sequences of terminals (ECMA-48).
+_STYLES = {"": "", "bold": "\x1b[1m", "dim": "\x1b[2m", "red": "\x1b[1;31m", "green": "\x1b[32m",
+           "yellow": "\x1b[33m", "cyan": "\x1b[36m"}  # fmt: skip
+_PLAIN = "\x1b[0m"
+_BEGIN_SCREEN, _END_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+class Text(NamedTuple):
+    """A text in one style."""
+
+    text: str
+    style: str = ""
+
+
+#: One line: its parts, from left to right.
+Line = Sequence[Text]
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Show the broker until interrupted, or once; exit code 3 when none runs."""
-    from rich.console import Console  # noqa: PLC0415 - only here
-    from rich.live import Live  # noqa: PLC0415
-
     path = run_path(parsed, environment)
     record = run_dir.read(path)
     if record is None or not record.is_alive:
@@ -51,21 +64,33 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         raise BootFailed(
             f"the broker with run directory {path} is stopping: {error}", run_dir.NOT_RUNNING_EXIT_CODE
         ) from None
-    once = parsed.once or not sys.stdout.isatty()
-    console = Console()
+    is_terminal = sys.stdout.isatty()
+    has_colours = is_terminal and not environment.get("NO_COLOR")
     earlier = reader.read()
     _sleep(parsed.interval)
-    if once:
-        console.print(_screen(_snapshot(sources, earlier, reader.read())))
+    if parsed.once or not is_terminal:
+        print("\n".join(_drawn(_snapshot(sources, earlier, reader.read()), has_colours)))
         return 0
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with _screen():
         while run_dir.is_running(record.pid, record.start_ticks):
             now = reader.read()
-            live.update(_screen(_snapshot(sources, earlier, now)), refresh=True)
+            lines = _drawn(_snapshot(sources, earlier, now), has_colours)[: shutil.get_terminal_size().lines - 1]
+            shown = "".join(f"{line}{_REST_OF_LINE}\n" for line in lines)
+            print(f"{_HOME}{shown}{_REST_OF_SCREEN}", end="", flush=True)
             earlier = now
             _sleep(parsed.interval)
     print(f"the broker with run directory {path} has stopped")
     return run_dir.NOT_RUNNING_EXIT_CODE
+
+
+@contextmanager
+def _screen() -> Iterator[None]:
+    """Use the terminal's second screen, without a cursor, and restore the first."""
+    print(_BEGIN_SCREEN, end="", flush=True)
+    try:
+        yield
+    finally:
+        print(_END_SCREEN, end="", flush=True)
 
 
 def _sources(record: RunRecord) -> tuple[Sources, Reader]:
@@ -117,42 +142,49 @@ def _sleep(seconds: float) -> None:
     select.select((), (), (), seconds)
 
 
-def _screen(now: Snapshot) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+def _drawn(now: Snapshot, has_colours: bool) -> list[str]:
+    """Return the lines of the screen, cut to the terminal's width."""
+    columns = shutil.get_terminal_size().columns
+    return [_line(each, columns, has_colours) for each in _lines(now, columns)]
 
-    head = Text.assemble(
-        ("rotunda ", "bold"),
-        printable(now.broker.bootstrap),
-        (
-            "  ready" if now.ready else "  not ready: " + printable("; ".join(now.reasons)),
-            "green" if now.ready else "red",
-        ),
-    )
+
+def _line(line: Line, columns: int, has_colours: bool) -> str:
+    parts = []
+    for text, style in line:
+        shown = fitted(text, columns)
+        columns -= width(shown)
+        parts.append(f"{_STYLES[style]}{shown}{_PLAIN}" if has_colours and style else shown)
+    return "".join(parts).rstrip()
+
+
+def _lines(now: Snapshot, columns: int) -> list[Line]:
     totals = now.totals
-    line = (
+    state = "ready" if now.ready else "not ready: " + printable("; ".join(now.reasons))
+    rates = (
         f"{_count(totals.requests_per_s)} requests/s  {_count(totals.records_per_s)} records/s  "
         f"in {byte_size(totals.bytes_in_per_s)}/s  out {byte_size(totals.bytes_out_per_s)}/s  "
         f"{counted(totals.connections, 'connection')}  {counted(totals.topics, 'topic')}  "
         f"log {byte_size(totals.log_bytes)}"
     )
-    parts: list[RenderableType] = [
-        head,
-        Text(printable(now.verdict.text), _LEVELS[now.verdict.level]),
-        Text(line),
-        _processes(now),
+    lines: list[Line] = [
+        (
+            Text("rotunda ", "bold"),
+            Text(f"{printable(now.broker.bootstrap)}  "),
+            Text(state, "green" if now.ready else "red"),
+        ),
+        (Text(printable(now.verdict.text), _LEVELS[now.verdict.level]),),
+        (Text(rates),),
     ]
-    parts += [_apis(now)] if now.apis else []
-    parts += [_topics(now)] if now.topics else []
-    parts += [_groups(now)] if now.groups else []
-    return Group(*parts)
+    for titles, rows in (_processes(now), _apis(now), _topics(now), _groups(now)):
+        if rows:
+            lines += [(), *table_lines(titles, rows, columns)]
+    return lines
 
 
-def _processes(now: Snapshot) -> Table:
-    from rich.markup import escape  # noqa: PLC0415
+Row = Sequence[Text | str]
 
-    from rotunda.web.facts.verdict import hangs  # noqa: PLC0415
 
+def _processes(now: Snapshot) -> tuple[Sequence[str], list[Row]]:
     idle = {("processor", each.index): each.idle for each in now.processors}
     idle |= {("handler", each.index): each.idle for each in now.handlers} | {("controller", 0): now.controller.idle}
     rates = {("processor", each.index): each.requests_per_s for each in now.processors}
@@ -162,18 +194,26 @@ def _processes(now: Snapshot) -> Table:
     for ring in now.rings:
         key = _reader_of(ring.kind, ring.processor, ring.target, len(now.handlers))
         waiting[key] = waiting.get(key, 0) + ring.frames
-    rows = []
+    rows: list[Row] = []
     for each in now.processes:
         key = each.role, each.index
         name = f"{each.role} {each.index}" if each.role in {"processor", "handler"} else each.role
-        state = "[green]serves[/]" if each.serves else f"[bold red]{each.state}[/]"
-        state = "[bold red]hangs[/]" if hangs(each) else state
         rows.append(
-            (name, str(each.pid), state, _bar(idle.get(key)), _count(rates.get(key)), _count(waiting.get(key)),
-             _percent(each.cpu), byte_size(each.pss_bytes), str(each.restarts), escape(printable(each.last_error)))
+            (name, str(each.pid), _state(each), _bar(idle.get(key)), _count(rates.get(key)), _count(waiting.get(key)),
+             _percent(each.cpu), byte_size(each.pss_bytes), str(each.restarts), printable(each.last_error))
         )  # fmt: skip
-    titles = ("process", ">pid", "state", "busy", ">req/s", ">waits", ">cpu", ">memory", ">restarts", "last error")
-    return _table(titles, rows)
+    return ("process", ">pid", "state", "busy", ">req/s", ">waits", ">cpu", ">memory", ">restarts", "last error"), rows
+
+
+def _state(process: Process) -> Text:
+    """Return a process's state, in the words of `rotunda status`."""
+    from rotunda.web.facts.verdict import hangs  # noqa: PLC0415
+
+    if hangs(process):
+        return Text("hangs", "red")
+    if process.serves:
+        return Text("running", "green")
+    return Text("starting" if process.state == "running" else process.state, "red")
 
 
 def _reader_of(kind: str, processor: int, target: int, handlers: int) -> tuple[str, int]:
@@ -184,8 +224,8 @@ def _reader_of(kind: str, processor: int, target: int, handlers: int) -> tuple[s
     return ("controller", 0) if target == handlers else ("handler", target)
 
 
-def _apis(now: Snapshot) -> Table:
-    rows = [
+def _apis(now: Snapshot) -> tuple[Sequence[str], list[Row]]:
+    rows: list[Row] = [
         (
             each.name,
             _count(each.requests_per_s),
@@ -193,58 +233,59 @@ def _apis(now: Snapshot) -> Table:
         )
         for each in sorted(now.apis, key=lambda api: -(api.requests_per_s or 0))[:_MOST_ROWS]
     ]
-    return _table(("API", ">per second", ">99 %", ">in queue, 99 %", ">in handler, 99 %"), rows)
+    return ("API", ">per second", ">99 %", ">in queue, 99 %", ">in handler, 99 %"), rows
 
 
-def _topics(now: Snapshot) -> Table:
-    rows = [
+def _topics(now: Snapshot) -> tuple[Sequence[str], list[Row]]:
+    rows: list[Row] = [
         (printable(each.name), str(len(each.partitions)), _count(each.records), byte_size(each.size_bytes),
          _count(each.records_per_s), byte_size(each.bytes_in_per_s), byte_size(each.bytes_out_per_s))
         for each in sorted(now.topics, key=lambda topic: -(topic.bytes_in_per_s or 0))[:_MOST_ROWS]
     ]  # fmt: skip
-    return _table(("topic", ">partitions", ">records", ">on disk", ">records/s", ">in/s", ">out/s"), rows)
+    return ("topic", ">partitions", ">records", ">on disk", ">records/s", ">in/s", ">out/s"), rows
 
 
-def _groups(now: Snapshot) -> Table:
-    rows = [
+def _groups(now: Snapshot) -> tuple[Sequence[str], list[Row]]:
+    rows: list[Row] = [
         (printable(each.id), each.state, str(len(each.members)), _count(each.lag),
          "-" if each.lag_s is None else f"{each.lag_s:.1f} s")
         for each in sorted(now.groups, key=lambda group: -(group.lag or 0))[:_MOST_ROWS]
     ]  # fmt: skip
-    return _table(("group", "state", ">members", ">lag", ">lag, time"), rows)
+    return ("group", "state", ">members", ">lag", ">lag, time"), rows
 
 
-def _table(titles: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
-    """Return a table; a title with a leading > is of a column of numbers."""
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+def table_lines(titles: Sequence[str], rows: Iterable[Row], columns: int) -> list[Line]:
+    """Return the lines of a table; a title with a leading > is of a column of numbers.
 
-    # Names are in the first column, and may look like markup.
-    cells = [[Text(first), *map(Text.from_markup, others)] for first, *others in rows]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for index, title in enumerate(titles):
-        # Cut the last column rather than a number, and a long name rather than either.
-        widths = [row[index].cell_len for row in cells] if index < _LAST_COLUMN else []
-        widest = _LONGEST_NAME if index == 0 else None
-        table.add_column(
-            title.lstrip(">"),
-            justify="right" if title.startswith(">") else "left",
-            no_wrap=True,
-            min_width=min(max([len(title.lstrip(">")), *widths]), widest or sys.maxsize),
-            max_width=widest,
-        )
+    Long names in the first column are cut; columns without room are left out, from the right.
+    """
+    cells = [[each if isinstance(each, Text) else Text(each) for each in row] for row in rows]
     for row in cells:
-        table.add_row(*row)
-    return table
+        row[0] = Text(fitted(row[0].text, _LONGEST_NAME))
+    table = [[Text(title.lstrip(">"), "dim") for title in titles], *cells]
+    widths = [max(width(row[index].text) for row in table) for index in range(len(titles))]
+    while len(widths) > 1 and sum(widths) + len(widths) - 1 > columns:
+        excess = sum(widths) + len(widths) - 1 - columns
+        if len(widths) == len(titles) and not titles[-1].startswith(">") and widths[-1] - excess >= _LEAST_ERROR:
+            widths[-1] -= excess
+        else:
+            widths.pop()
+    lines = []
+    for row in table:
+        line = []
+        for (text, style), title, size in zip(row, titles, widths, strict=False):
+            shown = fitted(text, size)
+            padding = " " * (size - width(shown))
+            line += [Text(padding + shown if title.startswith(">") else shown + padding, style), Text(" ")]
+        lines.append(line)
+    return lines
 
 
-def _bar(idle: float | None) -> str:
+def _bar(idle: float | None) -> Text:
     if idle is None:
-        return ""
+        return Text("")
     cells = round((1 - idle) * _BAR_CELLS)
-    colour = "yellow" if idle < 1 - 0.9 else "cyan"
-    return f"[{colour}]{'█' * cells}[/][dim]{'·' * (_BAR_CELLS - cells)}[/] {1 - idle:4.0%}"
+    return Text(f"{'█' * cells}{'·' * (_BAR_CELLS - cells)} {1 - idle:4.0%}", "yellow" if 1 - idle > _BUSY else "cyan")
 
 
 def _count(value: float | None) -> str:

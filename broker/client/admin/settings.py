@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rotunda.broker.client.network.blocking_client import check
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -28,8 +28,9 @@ _ORIGINS = {
     6: "current level",
     8: "set on the group",
 }
+_CLUSTER_WIDE = 3
 #: Config sources of admin changes, by resource type.
-_SET_BY_ADMIN = {TOPIC: {1}, BROKER: {2, 3}, LOGGERS: {6}, GROUP: {8}}
+_SET_BY_ADMIN = {TOPIC: {1}, BROKER: {2, _CLUSTER_WIDE}, LOGGERS: {6}, GROUP: {8}}
 _HIDDEN = "(hidden)"
 
 
@@ -75,8 +76,8 @@ def describe_resource(client: BlockingClient, resource: Resource) -> list[Settin
         Setting(
             str(each.name),
             _HIDDEN if each.is_sensitive else str(each.value or ""),
-            _origin(each.config_source),
-            is_set=int(each.config_source) in _SET_BY_ADMIN[resource.resource_type],
+            "the cluster's own" if _is_of_cluster(each) else _origin(each.config_source),
+            is_set=int(each.config_source) in _SET_BY_ADMIN[resource.resource_type] and not _is_of_cluster(each),
             is_fixed=bool(each.read_only),
             others=tuple(
                 (str(other.name), _HIDDEN if each.is_sensitive else str(other.value or ""), _origin(other.source))
@@ -86,6 +87,14 @@ def describe_resource(client: BlockingClient, resource: Resource) -> list[Settin
         )
         for each in result.configs
     )
+
+
+def _is_of_cluster(config: Any) -> bool:
+    """Return whether a setting has the value that a cluster stores itself when it is created (KIP-966)."""
+    if str(config.name) != "min.insync.replicas" or int(config.config_source) != _CLUSTER_WIDE:
+        return False
+    others = [str(other.value) for other in config.synonyms[1:]]
+    return str(config.value) == (others[0] if others else "1")
 
 
 def alter(

@@ -15,10 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from rotunda.broker.client.access import PLAIN_TEXT, Access, access_of
 from rotunda.broker.client.network.network_config import NetworkConfig
-from rotunda.broker.config.keys import MAX_INT, Key, Kind, did_you_mean, keys_of, setting
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, keys_of, setting
 from rotunda.broker.config.settings.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
 from rotunda.broker.errors import ConfigError, UsageError
 from rotunda.broker.records.record_batch import CODECS
+from rotunda.broker.text_table import did_you_mean
 
 _LOG: Final = logging.getLogger(__name__)
 

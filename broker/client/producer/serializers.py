@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from rotunda.broker.client.errors import SerializationFailed
-from rotunda.broker.config.keys import did_you_mean
 from rotunda.broker.errors import ConfigError
 from rotunda.broker.records.record_writer import Headers
+from rotunda.broker.text_table import did_you_mean
 
 #: (topic, key or value, headers) -> bytes; None stays null.
 Serializer: TypeAlias = Callable[[str, Any, Headers], bytes | None]

@@ -27,6 +27,7 @@ from rotunda.broker.coordinator.group import JoinResult, SyncResponse, SyncResul
 from rotunda.broker.coordinator.group_events import GroupEvents, event_of
 from rotunda.broker.coordinator.group_shard import GroupShard
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.text_table import counted
 
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig
@@ -167,9 +168,8 @@ class ClassicRebalance:
             self._ended(group, "empty")
             shard.append([group.record({})], done)
             return True
-        logger.info(
-            "Stabilized group %s generation %d with %d members", group.group_id, group.generation, len(group.members)
-        )
+        members = counted(len(group.members), "member")
+        logger.info("Stabilized group %s generation %d with %s", group.group_id, group.generation, members)
         for member_id, member in group.members.items():
             # Before its response: it was parked, and its session must not expire in between.
             self.touch(shard, group, member)

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from rotunda.broker.config.broker_config import BrokerConfig, find_key
 from rotunda.broker.config.group_config import validate_group_configs
-from rotunda.broker.config.keys import Key, Kind, did_you_mean, render
+from rotunda.broker.config.keys import Key, Kind, render
 from rotunda.broker.config.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
 from rotunda.broker.errors import ApiError, ConfigError
 from rotunda.broker.metadata.configs.client_metrics_config import validate_client_metrics
 from rotunda.broker.metadata.topics.topic_validation import check_topic_name
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.server_log.log_levels import LEVELS, ROOT, logger_names
+from rotunda.broker.text_table import did_you_mean
 
 #: Resource types of the config APIs.
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from rotunda.broker.config.keys import Key, Kind, Value, did_you_mean
+from rotunda.broker.config.keys import Key, Kind, Value
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.text_table import did_you_mean
 
 _INTERVAL: Final = "interval.ms"
 _MATCH: Final = "match"

@@ -44,6 +44,7 @@ from rotunda.broker.network.handoff import (
     SocketsTaken,
 )
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.text_table import counted
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
@@ -225,9 +226,8 @@ class Acceptor:
         if now_ns < held.ready_ns:
             return False
         if not self._admission.has_slot(state.index):
-            self._warnings.warning(
-                "slots", "%d connections are open (max.connections): further ones wait", self.quotas.total
-            )
+            total = counted(self.quotas.total, "connection")
+            self._warnings.warning("slots", "%s open (max.connections): further ones wait", total)
             return False
         if not held.rate_checked:
             held.rate_checked = True
@@ -332,9 +332,8 @@ class Acceptor:
             self._next_token += 1
             self._links[number].order_token = self._next_token
             self._links[number].sender.order_excess(CloseOrder(self._next_token, closable[number] - share, protected))
-        self._warnings.warning(
-            "excess", "%d connections are open (max.connections): closing %d", self.quotas.total, excess
-        )
+        total = counted(self.quotas.total, "connection")
+        self._warnings.warning("excess", "%s open (max.connections): closing %d", total, excess)
 
     def _end_census(self) -> None:
         if not self._stock_until_ns:

@@ -27,6 +27,7 @@ from rotunda.broker.records.record_batch import TRANSACTIONAL_BIT
 from rotunda.broker.records.record_reader import ReadAllowance
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.slices import SlicedWork, Slices
+from rotunda.broker.text_table import counted
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +189,8 @@ class Produce:
                 version, correlation = request.api_version, request.correlation_id
                 self._send(encode_produce_response(version, correlation, 0, results) if self._acks else b"")
         except Exception:
-            logger.exception("closing the connection of a Produce with %d parts, its response failed", len(results))
+            parts = counted(len(results), "partition")
+            logger.exception("closing the connection of a Produce, its response with %s failed", parts)
             self._close()
 
     def _close(self) -> None:

@@ -185,4 +185,4 @@ def _listed(found: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the first of many changes of one kind, and the number of the others."""
     yield from found[:_MOST_LISTED]
     if len(found) > _MOST_LISTED:
-        yield found[0][0], f"{len(found) - _MOST_LISTED} more changes"
+        yield found[0][0], counted(len(found) - _MOST_LISTED, "more change")

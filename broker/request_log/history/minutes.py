@@ -23,6 +23,7 @@ from rotunda.broker.request_log.history.process_totals import (
     throttle_rows,
 )
 from rotunda.broker.request_log.history.topic_totals import TopicTotals, topic_growth, totals_of_table
+from rotunda.broker.text_table import counted
 
 if TYPE_CHECKING:
     from rotunda.broker.metadata.metadata_cache import TopicInfo
@@ -160,7 +161,7 @@ class History:
     def _end_minute(self, topics: Callable[[], Iterable[TopicInfo]]) -> list[Row]:
         rows = [*self._quiet, *self._events]
         if self._further_events:
-            rows.append(event(self._events[-1]["time"], OTHERS, f"{self._further_events} more events"))
+            rows.append(event(self._events[-1]["time"], OTHERS, counted(self._further_events, "more event")))
         if self._has_requests:
             rows += [{"time": self._minute * MINUTE_US, **row} for row in self._aggregates(topics())]
         self._quiet, self._events, self._further_events = [], [], 0
