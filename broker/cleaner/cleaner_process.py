@@ -10,12 +10,12 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from rotunda.broker.cleaner.maintenance import Maintenance
+from rotunda.broker.cleaner.log_cleaner import LogCleaner
 from rotunda.broker.cleaner.owner_client import OwnerClient, Stopped
 from rotunda.broker.cleaner.throttler import Throttler
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.metadata.metadata_cache import MetadataCache
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_file import metadata_path
 from rotunda.broker.runtime.child_process import FaultLimit, Role
 from rotunda.shm.metrics.process_metrics import MetricsWriter
 from rotunda.shm.storage import StorageState
@@ -66,7 +66,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 
 def _serve(cleaner: Cleaner, owners: OwnerClient) -> None:
-    # Errors of one partition are handled in `Maintenance`.
+    # Errors of one partition are handled in `LogCleaner`.
     faults = FaultLimit(logger, "the cleaner's loop", passing=(Stopped,))
     while True:
         wait_s = FAULT_PAUSE_S
@@ -85,7 +85,7 @@ class Cleaner:
         self._metadata = metadata
         self._clock = SystemClock()
         self._pace = Throttler(owners, self._clock)
-        self._maintenance = Maintenance(metadata, context.partitions, self._clock, owners.ask, self._pause)
+        self._log_cleaner = LogCleaner(metadata, context.partitions, self._clock, owners.ask, self._pause)
         self._page = page
         self._stored: dict[str, int] = {}
         now_ns = self._clock.monotonic_ns()
@@ -103,18 +103,18 @@ class Cleaner:
         config = self._metadata.broker_config
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._retention_due_ns:
-            self._maintenance.apply_retention()
+            self._log_cleaner.apply_retention()
             now_ns = self._clock.monotonic_ns()
             self._retention_due_ns = now_ns + config.log_retention_check_interval_ms * _NS_PER_MS
             self._doomed_due_ns = now_ns
         if now_ns >= self._compaction_due_ns:
-            worked = config.log_cleaner_enable and self._maintenance.compact_dirtiest()
+            worked = config.log_cleaner_enable and self._log_cleaner.compact_dirtiest()
             now_ns = self._clock.monotonic_ns()
             # Compaction continues as long as a partition is due.
             self._compaction_due_ns = now_ns + (0 if worked else config.log_cleaner_backoff_ms * _NS_PER_MS)
             self._doomed_due_ns = now_ns if worked else self._doomed_due_ns
         if self._doomed_due_ns is not None and now_ns >= self._doomed_due_ns:
-            wait_ms = self._maintenance.remove_doomed_files()
+            wait_ms = self._log_cleaner.remove_doomed_files()
             self._doomed_due_ns = None if wait_ms is None else now_ns + wait_ms * _NS_PER_MS
         self._publish()
         dues = (self._retention_due_ns, self._compaction_due_ns, self._doomed_due_ns)
@@ -127,15 +127,15 @@ class Cleaner:
 
     def _refresh(self) -> None:
         if self._broker_words.metadata_version > self._metadata.version:
-            self._maintenance.refresh()
+            self._log_cleaner.refresh()
         self._pace.bytes_per_second = self._metadata.broker_config.log_cleaner_io_max_bytes_per_second
 
     def _publish(self) -> None:
         """Update the metrics page; counters continue from a predecessor's values."""
-        counters = self._maintenance.counters
+        counters = self._log_cleaner.counters
         for name, value in counters.values.items():
             self._page.add(self._page.index(name), value - self._stored.get(name, 0))
             self._stored[name] = value
         self._page.set(self._page.index("max_dirty_percent"), counters.max_dirty_percent)
-        self._page.set(self._page.index("uncleanable_partitions"), len(self._maintenance.uncleanable))
+        self._page.set(self._page.index("uncleanable_partitions"), len(self._log_cleaner.uncleanable))
         self._page.set(self._page.index("last_look_ms"), counters.last_look_ms)

@@ -12,7 +12,7 @@ from rotunda.broker.clock import SystemClock
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.ipc.listener_table import ListenerNames, ListenerTable
 from rotunda.broker.metadata.metadata_cache import MetadataCache
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_file import metadata_path
 from rotunda.broker.metrics.broker_reading import BrokerReader, Names, Segments, Topic
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode

@@ -14,12 +14,12 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rotunda.broker.coordinator.coordinator_loader import Replayer, replay_partition
 from rotunda.broker.coordinator.coordinator_log import CommitBatcher, CoordinatorLog
 from rotunda.broker.coordinator.group_coordinator import GroupCoordinator
 from rotunda.broker.coordinator.group_events import GroupEventFeed
 from rotunda.broker.coordinator.group_memory import GroupMemory, shard_sizes
 from rotunda.broker.coordinator.locator import CoordinatorLocator
-from rotunda.broker.coordinator.replay import Replayer, replay_partition
 from rotunda.broker.coordinator.share_state.dead_letters import DeadLetterTasks
 from rotunda.broker.coordinator.share_state.share_consumers import ShareConsumers
 from rotunda.broker.coordinator.share_state.share_state import ShareStateCoordinator

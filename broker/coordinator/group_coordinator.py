@@ -47,9 +47,9 @@ from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
+    from rotunda.broker.coordinator.coordinator_loader import Replayer
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.locator import CoordinatorLocator
-    from rotunda.broker.coordinator.replay import Replayer
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.broker.partitions.owned_partition import OwnedPartition
     from rotunda.broker.scheduling.timers import Timers

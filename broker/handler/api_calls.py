@@ -161,7 +161,7 @@ class ApiCalls:
             key: caches.open(is_whole=True) for key, api in APIS.items() if api.is_cacheable is not None
         }
         #: By API key, returns False if `handle` must handle a request.
-        self.ways = dict.fromkeys(self.caches, self.try_cached)
+        self.fast_paths = dict.fromkeys(self.caches, self.try_cached)
         #: Holds the request being handled, also when its response is sent after its turn.
         self._current = current
         if (authorizer := broker.metadata.authorizer) is not None:

@@ -171,7 +171,7 @@ class GroupFastPath:
         self._commits: RequestCache[CachedCommit] = caches.open()
         self._commit_facts = lru_cache(_MOST_FACTS)(self._facts_of_a_commit)
         #: By api key.
-        self.ways: Mapping[int, Short] = MappingProxyType(
+        self.fast_paths: Mapping[int, Short] = MappingProxyType(
             {_HEARTBEAT: self.heartbeat, _OFFSET_COMMIT: self.commit},
         )
 

@@ -17,7 +17,7 @@ from rotunda.broker.config.control_plane import control_processors, processors_o
 from rotunda.broker.coordinator.group_lags import GroupLags
 from rotunda.broker.coordinator.group_status_publisher import GroupStatusPublisher
 from rotunda.broker.errors import ApiError
-from rotunda.broker.handler.request_handler import EVERY_WAY, RequestHandler, SpecialWays
+from rotunda.broker.handler.request_handler import ALL_FAST_PATHS, FastPathSettings, RequestHandler
 from rotunda.broker.handler.screening import Screening
 from rotunda.broker.ipc.missing_memory import missing_bytes
 from rotunda.broker.ipc.poison_requests import PoisonRequests
@@ -28,8 +28,8 @@ from rotunda.broker.metadata.active_controller import ActiveController
 from rotunda.broker.metadata.configs.request_log_settings import store_settings
 from rotunda.broker.metadata.controller import Controller
 from rotunda.broker.metadata.metadata_cache import MetadataCache
-from rotunda.broker.metadata.process_counts import Room
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.thread_counts import Room
 from rotunda.broker.partitions.lag_age import LagAges
 from rotunda.broker.partitions.note_rollback import clear_uncommitted_notes
 from rotunda.broker.partitions.partition_manager import PartitionManager
@@ -154,7 +154,7 @@ def boot(
     generation: int,
     clock: Clock,
     poison: PoisonRequests,
-    ways: SpecialWays = EVERY_WAY,
+    fast_paths: FastPathSettings = ALL_FAST_PATHS,
 ) -> RequestHandler:
     """Return the request loop of a target, its partitions open and a predecessor's uncommitted notes undone."""
     metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
@@ -184,7 +184,7 @@ def boot(
     if cleared:
         logger.info("removed the notes of %s", counted(cleared, "uncommitted batch"))
     responses = _response_writer(context, index)
-    handler = RequestHandler(context, partitions, controller, responses, areas, poison, ways)
+    handler = RequestHandler(context, partitions, controller, responses, areas, poison, fast_paths)
     if context.fault_words is not None:
         from rotunda.broker.faults.fault_table import FaultTable  # noqa: PLC0415 - only a broker for tests has faults
         from rotunda.broker.handler.fault_injection import FaultInjection  # noqa: PLC0415

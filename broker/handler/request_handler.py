@@ -62,8 +62,8 @@ class Wrapper(Protocol):
         """Handle a request, by calling ``handle`` or instead of it."""
 
 
-class SpecialWays(NamedTuple):
-    """Whether frequent requests have a shorter way than `ApiCalls`; responses are the same without.
+class FastPathSettings(NamedTuple):
+    """Whether frequent requests have a faster path than `ApiCalls`; responses are the same without.
 
     ``cache_bytes``: memory for the cached requests of each API.
     """
@@ -72,7 +72,7 @@ class SpecialWays(NamedTuple):
     have_fast_paths: bool = True
 
 
-EVERY_WAY = SpecialWays()
+ALL_FAST_PATHS = FastPathSettings()
 
 #: Frames read from one ring in one turn. A larger batch would save little per frame and delay the others' responses.
 BATCH = 32
@@ -101,7 +101,7 @@ class RequestHandler:
         responses: ResponseWriter,
         areas: MemoryAreas,
         poison: PoisonRequests,
-        ways: SpecialWays,
+        fast_paths: FastPathSettings,
     ) -> None:
         index, channel, generation = partitions.index, context.channel, poison.generation
         now_ns = partitions.clock.monotonic_ns
@@ -121,7 +121,7 @@ class RequestHandler:
         self._coordinators, self._quotas = self.broker.coordinators, self.broker.quotas
         self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, self._coordinators.timers)
         verify = self._coordinators.transaction_rpc.verify_membership
-        self._caches = caches = RequestCaches(partitions.metadata, ways.cache_bytes)
+        self._caches = caches = RequestCaches(partitions.metadata, fast_paths.cache_bytes)
         self._calls = ApiCalls(self.broker, responses, self._purgatory, self.slices, self.turns, poison.current, caches)
         produce_ways = responses, self.slices, self._calls.close_faulty
         self._produce = Produces(partitions, self._appends, produce_ways, self._peers, poison, verify, caches)
@@ -132,7 +132,7 @@ class RequestHandler:
         offsets = ListOffsetsFastPath(partitions, responses, self.slices.has, caches)
         own = {_PRODUCE: self._produce.try_fast, _FETCH: self.fetch.try_fast, _LIST_OFFSETS: offsets.try_fast}
         #: By API: each returns False if the request must use the general path.
-        self._fast_paths = {**own, **groups.ways, **self._calls.ways} if ways.have_fast_paths else {}
+        self._fast_paths = {**own, **groups.fast_paths, **self._calls.fast_paths} if fast_paths.have_fast_paths else {}
         self._ring_requests = self._handled_in_ring(caches, offsets, groups)
         self._wrappers: list[Wrapper] = []
         self._chain()

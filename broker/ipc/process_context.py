@@ -20,7 +20,7 @@ from rotunda.broker.clock import SystemClock
 from rotunda.broker.ipc.listener_table import ListenerEntry, ListenerNames, ListenerTable
 from rotunda.broker.ipc.request_channel import RequestChannel
 from rotunda.broker.metadata.configs.live_settings import LiveSettings
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_file import metadata_path
 from rotunda.broker.server_log.log_file import FullLogBell
 from rotunda.shm.control import ControlSegment
 from rotunda.shm.faults import FaultWords

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from rotunda.broker.config.broker_config import BrokerConfig
 from rotunda.broker.config.group_config import out_of_bounds
 from rotunda.broker.errors import ApiError, BootFailed
-from rotunda.broker.metadata.configs.alter_configs import (
+from rotunda.broker.metadata.configs.config_changes import (
     BROKER,
     CLIENT_METRICS,
     GROUP,
@@ -31,22 +31,22 @@ from rotunda.broker.metadata.configs.alter_configs import (
     check_broker_id,
     shown,
 )
-from rotunda.broker.metadata.configs.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
+from rotunda.broker.metadata.configs.quota_entities import QuotaEntity, QuotaOp, altered_quotas, stored_name
 from rotunda.broker.metadata.configs.stored_values import check_readable
 from rotunda.broker.metadata.features import LEVEL, FeatureUpdate, check_updates
 from rotunda.broker.metadata.metadata_cache import MetadataCache, TopicInfo
 from rotunda.broker.metadata.new_topics import Charge, check_more_partitions, check_new_topic, free_of_charge
-from rotunda.broker.metadata.process_counts import Room, check_change
 from rotunda.broker.metadata.producer_ids import ProducerIds
 from rotunda.broker.metadata.security.acls import AclChanges
 from rotunda.broker.metadata.security.scram_users import Deletion, Upsertion, changed_users
-from rotunda.broker.metadata.storage.entity_store import BROKER as BROKER_KIND
-from rotunda.broker.metadata.storage.entity_store import TOPIC as TOPIC_KIND
-from rotunda.broker.metadata.storage.entity_store import EntityKind
-from rotunda.broker.metadata.storage.metadata_file import CERTIFICATES, EVERY_BROKER, metadata_path
-from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
-from rotunda.broker.metadata.storage.row_allocator import PartitionRows
-from rotunda.broker.metadata.storage.store import MetadataStore, Transaction, nothing_to_do
+from rotunda.broker.metadata.store.entity_store import BROKER as BROKER_KIND
+from rotunda.broker.metadata.store.entity_store import TOPIC as TOPIC_KIND
+from rotunda.broker.metadata.store.entity_store import EntityKind
+from rotunda.broker.metadata.store.metadata_file import CERTIFICATES, EVERY_BROKER, metadata_path
+from rotunda.broker.metadata.store.metadata_store import MetadataStore, Transaction, nothing_to_do
+from rotunda.broker.metadata.store.request_dedup import TopicOutcome
+from rotunda.broker.metadata.store.row_allocator import PartitionRows
+from rotunda.broker.metadata.thread_counts import Room, check_change
 from rotunda.broker.metadata.topics.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     AddedPartitions,

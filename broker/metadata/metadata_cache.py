@@ -19,11 +19,11 @@ from rotunda.broker.config.broker_config import BrokerConfig
 from rotunda.broker.config.share_group_config import ShareGroupConfig
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.metadata.configs.broker_settings import BrokerSettings
-from rotunda.broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
+from rotunda.broker.metadata.configs.quota_entities import ClientQuotas, QuotaEntity, quotas_of
 from rotunda.broker.metadata.configs.stored_values import KEEP_RECORDS, SetAside
 from rotunda.broker.metadata.features import INITIAL_LEVELS, LEVEL, finalized_levels
-from rotunda.broker.metadata.storage.entity_store import BROKER, TOPIC, Entities, EntityKind, replace_changed
-from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
+from rotunda.broker.metadata.store.entity_store import BROKER, TOPIC, Entities, EntityKind, replace_changed
+from rotunda.broker.metadata.store.metadata_reader import MetadataDelta, MetadataReader, TopicRecord
 from rotunda.broker.metadata.topics.topic_validation import metric_name
 from rotunda.broker.protocol.routing import INTERNAL_TOPICS, owner_of, topic_hash
 from rotunda.broker.security.acl.acls import Acl

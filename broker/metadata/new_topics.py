@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.config.topic_config import validate_topic_configs
 from rotunda.broker.errors import ApiError
-from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.metadata.store.request_dedup import TopicOutcome
 from rotunda.broker.metadata.topics.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     AddedPartitions,

@@ -12,7 +12,7 @@ from rotunda.broker.config.broker_config import BrokerConfig
 from rotunda.broker.errors import ApiError
 from rotunda.broker.metadata.controller import Controller
 from rotunda.broker.metadata.metadata_cache import MetadataCache
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_file import metadata_path
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.routing import INTERNAL_TOPICS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rotunda.broker.metadata.storage.store import MetadataStore
+    from rotunda.broker.metadata.store.metadata_store import MetadataStore
 
 #: Producer ids are assigned from blocks of this size; a restart skips the rest of a block.
 PRODUCER_ID_BLOCK = 1000

@@ -22,7 +22,7 @@ from rotunda.broker.log.checkpoints import set_aside
 from rotunda.broker.log.partition_metadata import read_topic_id
 from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, offsets_in
 from rotunda.broker.metadata.configs.stored_values import check_readable
-from rotunda.broker.metadata.storage.metadata_file import (
+from rotunda.broker.metadata.store.metadata_file import (
     FORMAT,
     check_no_link,
     complete_schema,
@@ -30,8 +30,8 @@ from rotunda.broker.metadata.storage.metadata_file import (
     metadata_path,
     stored_format,
 )
-from rotunda.broker.metadata.storage.reader import MetadataReader
-from rotunda.broker.metadata.storage.store import MetadataStore, nothing_to_do
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
+from rotunda.broker.metadata.store.metadata_store import MetadataStore, nothing_to_do
 from rotunda.broker.metadata.topics.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     check_topic_name,

@@ -15,8 +15,8 @@ from rotunda.broker.config.broker_config import BROKER_KEYS, key_of
 from rotunda.broker.config.keys import render
 from rotunda.broker.config.sources import Source
 from rotunda.broker.errors import ApiError, ConfigError
-from rotunda.broker.metadata.process_counts import check_change
-from rotunda.broker.metadata.storage.metadata_file import CONFIGURATION_FILE
+from rotunda.broker.metadata.store.metadata_file import CONFIGURATION_FILE
+from rotunda.broker.metadata.thread_counts import check_change
 from rotunda.broker.security.tls.listener_tls import all_tls
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log.disk_room import NO_ROOM
-from rotunda.broker.log.maintenance_tasks import BYTES, DELETE_RECORDS, RETAIN, START_OFFSET, SWAP
+from rotunda.broker.log.owner_tasks import BYTES, DELETE_RECORDS, RETAIN, START_OFFSET, SWAP
 from rotunda.broker.log.partition_log import LogWriteFailed
 from rotunda.broker.log.segments.segment_swap import SegmentSwap
 from rotunda.broker.protocol.error_codes import ErrorCode

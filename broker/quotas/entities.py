@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from rotunda.broker.config.keys import MAX_LONG
-from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas, QuotaEntity
+from rotunda.broker.metadata.configs.quota_entities import CLIENT_ID, USER, ClientQuotas, QuotaEntity
 from rotunda.shm.tables.quota_tables import FETCH, PRODUCE, QUOTAS, REQUEST_RATE
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from rotunda.broker.config.broker_config import BrokerConfig
-    from rotunda.broker.metadata.configs.client_quotas import ClientQuotas
+    from rotunda.broker.metadata.configs.quota_entities import ClientQuotas
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.shm.tables.quota_tables import QuotaTables, QuotaUse
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rotunda.broker.clock import SystemClock
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_file import metadata_path
 from rotunda.broker.release import installed_version
 from rotunda.broker.request_log.history.events import EventSources, EventWatch
 from rotunda.broker.request_log.history.hour_files import remove_earlier

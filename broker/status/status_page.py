@@ -96,7 +96,7 @@ def _records(context: ProcessContext, settings: LiveSettings) -> ReadRecords | N
 
 def _metadata(context: ProcessContext) -> MetadataCache:
     from rotunda.broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
-    from rotunda.broker.metadata.storage.metadata_file import metadata_path  # noqa: PLC0415
+    from rotunda.broker.metadata.store.metadata_file import metadata_path  # noqa: PLC0415
 
     return MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
 
@@ -313,7 +313,7 @@ def _settings(metadata: MetadataCache, refresh: Callable[[], None]) -> Callable[
 
 
 def _topic_settings(metadata: MetadataCache, refresh: Callable[[], None]) -> Callable[[str], list[Setting] | None]:
-    from rotunda.broker.metadata.configs.describe_configs import TOPIC_CONFIG, describe_topic  # noqa: PLC0415
+    from rotunda.broker.metadata.configs.config_descriptions import TOPIC_CONFIG, describe_topic  # noqa: PLC0415
     from rotunda.web.sources import Setting  # noqa: PLC0415
 
     def settings(name: str) -> list[Setting] | None:

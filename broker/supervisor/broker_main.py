@@ -29,9 +29,9 @@ from rotunda.broker.log.data_dir import (
     write_clean_shutdown_mark,
 )
 from rotunda.broker.log.descriptor_limit import want_of_descriptors
-from rotunda.broker.metadata.process_counts import configured_at_start
 from rotunda.broker.metadata.rebuild import check_or_rebuild
-from rotunda.broker.metadata.storage.preparation import prepare as prepare_metadata
+from rotunda.broker.metadata.store.preparation import prepare as prepare_metadata
+from rotunda.broker.metadata.thread_counts import configured_at_start
 from rotunda.broker.network.acceptor.listener import bind
 from rotunda.broker.partitions.storage.storage_reserve import StorageReserve
 from rotunda.broker.runtime import run_dir

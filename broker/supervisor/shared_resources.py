@@ -22,9 +22,9 @@ from rotunda.broker.ipc.listener_table import publish_listeners
 from rotunda.broker.ipc.process_context import BoundListener, ProcessContext, close_all
 from rotunda.broker.ipc.request_channel import ChannelShape, RequestChannel
 from rotunda.broker.metadata.configs.request_log_settings import store_settings
-from rotunda.broker.metadata.process_counts import configured_at_start, most_handlers, most_processors
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.reader import partition_counts
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_reader import partition_counts
+from rotunda.broker.metadata.thread_counts import configured_at_start, most_handlers, most_processors
 from rotunda.broker.protocol.routing import INTERNAL_TOPICS, CoordinatorPartitions
 from rotunda.broker.supervisor.process_limits import check_address_space
 from rotunda.broker.supervisor.process_memory import ProcessMemory

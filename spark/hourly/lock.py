@@ -16,17 +16,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rotunda.spark.failures import JobFailed
-from rotunda.spark.storage import Storage
+from rotunda.spark.file_system import FileSystem
 
 #: A hidden name, so that readers do not treat it as data.
 NAME = ".lock"
 
 
 @contextmanager
-def exclusive(storage: Storage, what: str) -> Iterator[None]:
+def exclusive(file_system: FileSystem, what: str) -> Iterator[None]:
     """Hold the lock of a directory. Raises JobFailed at once when another run holds it, or if it is not writable."""
-    local = storage.local_path
-    with _local(local, what) if local is not None else _remote(storage, what):
+    local = file_system.local_path
+    with _local(local, what) if local is not None else _remote(file_system, what):
         yield
 
 
@@ -50,19 +50,19 @@ def _local(directory: Path, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _remote(storage: Storage, what: str) -> Iterator[None]:
-    if not storage.create(NAME, _owner()):
-        owner = storage.read(NAME)
-        advice = f"; if that is gone, remove {storage.root}/{NAME}"
+def _remote(file_system: FileSystem, what: str) -> Iterator[None]:
+    if not file_system.create(NAME, _owner()):
+        owner = file_system.read(NAME)
+        advice = f"; if that is gone, remove {file_system.root}/{NAME}"
         if not _is_dead(owner):
-            raise JobFailed(_held(what, storage.root, owner) + advice)
-        storage.remove(NAME)
-        if not storage.create(NAME, _owner()):
-            raise JobFailed(_held(what, storage.root, storage.read(NAME)) + advice)
+            raise JobFailed(_held(what, file_system.root, owner) + advice)
+        file_system.remove(NAME)
+        if not file_system.create(NAME, _owner()):
+            raise JobFailed(_held(what, file_system.root, file_system.read(NAME)) + advice)
     try:
         yield
     finally:
-        storage.remove(NAME)
+        file_system.remove(NAME)
 
 
 def _owner() -> str:

@@ -226,7 +226,7 @@ class Rollups:
         holds the lock.
         """
         wanted = set(hours)
-        with exclusive(self._hours.storage, "rollup"):
+        with exclusive(self._hours.file_system, "rollup"):
             self._hours.clean_up()
             compared = self._compare(range(min(wanted, default=0), max(wanted, default=0) + 1))
             changes = {hour: change for hour, change in compared.changes.items() if hour in wanted}
@@ -378,8 +378,8 @@ class Rollups:
 
     def _counted(self, hours: Iterable[int], run: str) -> dict[int, Coverage]:
         """Return the coverage of the rows that a run wrote, by hour."""
-        storage = self._hours.storage
-        written = [hour for hour in hours if storage.exists(f"{_REQUESTS}/{directory_of(hour)}/run={run}")]
+        file_system = self._hours.file_system
+        written = [hour for hour in hours if file_system.exists(f"{_REQUESTS}/{directory_of(hour)}/run={run}")]
         table = self._stored(_REQUESTS, [StoredHour(hour, run, coverage=Coverage(rows=1)) for hour in written])
         sums = table.groupBy(*PARTITION_COLUMNS).agg(F.sum("rows").alias("rows"), F.sum("requests").alias("requests"))
         return {hour_of(row.date, row.hour): Coverage(row.rows, row.requests) for row in rows_of(sums)}

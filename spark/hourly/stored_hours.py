@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from rotunda.spark.failures import JobFailed
+from rotunda.spark.file_system import FileSystem
 from rotunda.spark.log.request_log import NOTHING, Coverage, InputFile, Part, dates_of
-from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import HOUR_US, to_datetime
 
 #: Raised when readers of this version could not read older stored rows; an added column does not do that.
@@ -117,43 +117,43 @@ class StoredHours:
 
     def __init__(self, spark: SparkSession, root: str, tables: Collection[str]) -> None:
         self._tables = tables
-        self.storage = Storage(spark, root)
+        self.file_system = FileSystem(spark, root)
 
     def read(self, hours: range) -> dict[int, StoredHour]:
         """Return the manifests of some hours, by hour. Raises JobFailed for one of an unknown version."""
-        if not self.storage.exists(_MANIFEST):
+        if not self.file_system.exists(_MANIFEST):
             return {}
         # Whole files at one moment: a manifest replaced meanwhile is the old one or the new one.
-        found = self.storage.find(f"{_MANIFEST}/date=*/[0-9]*.json", dates_of(hours), contents=True)
-        where = f"{self.storage.root}/{_MANIFEST}"
+        found = self.file_system.find(f"{_MANIFEST}/date=*/[0-9]*.json", dates_of(hours), contents=True)
+        where = f"{self.file_system.root}/{_MANIFEST}"
         manifests = [StoredHour.of_json(each.content.decode(), where) for each in found]
         return {each.hour: each for each in manifests if each.hour in hours}
 
     def write(self, stored: Iterable[StoredHour]) -> None:
         """Replace the manifests of these hours."""
         for each in stored:
-            self.storage.write(_manifest_of(each.hour), each.to_json() + "\n")
+            self.file_system.write(_manifest_of(each.hour), each.to_json() + "\n")
 
     def begin(self, hours: Iterable[int]) -> None:
         """Record the hours whose rows are about to be written."""
-        self.storage.write(_UNDER_WAY, json.dumps(sorted(hours)) + "\n")
+        self.file_system.write(_UNDER_WAY, json.dumps(sorted(hours)) + "\n")
 
     def clean_up(self) -> None:
         """Remove rows without a manifest: those of the current run and of killed ones."""
-        if not self.storage.exists(_UNDER_WAY):
+        if not self.file_system.exists(_UNDER_WAY):
             return
-        hours = json.loads(self.storage.read(_UNDER_WAY))
+        hours = json.loads(self.file_system.read(_UNDER_WAY))
         counted = self.read(range(min(hours, default=0), max(hours, default=0) + 1))
         for table in self._tables:
-            for name in self.storage.names(table):
+            for name in self.file_system.names(table):
                 if name.startswith(_STAGED):
-                    self.storage.remove(f"{table}/{name}")
+                    self.file_system.remove(f"{table}/{name}")
             for hour in hours:
                 stored = counted.get(hour)
-                for name in self.storage.names(f"{table}/{directory_of(hour)}"):
+                for name in self.file_system.names(f"{table}/{directory_of(hour)}"):
                     if stored is None or name != f"run={stored.run}":
-                        self.storage.remove(f"{table}/{directory_of(hour)}/{name}")
-        self.storage.remove(_UNDER_WAY)
+                        self.file_system.remove(f"{table}/{directory_of(hour)}/{name}")
+        self.file_system.remove(_UNDER_WAY)
 
 
 def directory_of(hour: int) -> str:

@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rotunda.broker.text_table import counted
 from rotunda.spark.failures import JobFailed
+from rotunda.spark.file_system import FileSystem
 from rotunda.spark.hourly.compaction import ASIDE, HourCompaction, check_exchange, recover
 from rotunda.spark.hourly.lock import exclusive
 from rotunda.spark.job import Context, Job, main
 from rotunda.spark.log.request_log import InputFile, directory_of
 from rotunda.spark.log.schema import FORMAT_VERSION, SCHEMAS
 from rotunda.spark.results.result import Result
-from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
 #: The datasets with several files an hour: the recorder replaces the one of the history.
@@ -36,7 +36,7 @@ def answer(context: Context) -> Result:
     closed_us = to_us(context.now - duration_of(context.options.grace))
     hours = [hour for hour in context.time_range.hours() if (hour + 1) * HOUR_US <= closed_us]
     done: list[tuple[str, datetime, int, int]] = []
-    with exclusive(Storage(context.spark, str(root)), "compact"):
+    with exclusive(FileSystem(context.spark, str(root)), "compact"):
         recover(root)
         check_exchange(root / ASIDE)
         # A file added since an hour was stored must not be merged with stored ones: once retention has deleted some of

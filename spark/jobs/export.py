@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from rotunda.broker.text_table import counted
 from rotunda.spark.failures import JobFailed
+from rotunda.spark.file_system import FileSystem
 from rotunda.spark.hourly.lock import exclusive
 from rotunda.spark.job import reported
 from rotunda.spark.progress import progress
 from rotunda.spark.results.text_table import lines
 from rotunda.spark.session import configured, session
-from rotunda.spark.storage import Storage
 from rotunda.spark.topics.exports import Exported, Exports
 from rotunda.spark.topics.topic_log import Bounds, Span, TopicLog, directories_of, open_topic
 
@@ -73,14 +73,14 @@ def export(
     _check_columns(spark, columns)
     # An unknown topic, or a name such as `..`, must not change the output.
     directories_of(data_dir, topic)
-    storage = Storage(spark, output)
-    if not storage.renames_at_once:
+    file_system = FileSystem(spark, output)
+    if not file_system.renames_at_once:
         raise JobFailed(
             f"{output} is in an object store, which cannot rename a directory at once; use another --output"
         )
-    storage.make_directory(".")
-    with exclusive(storage, "export"):
-        exports = Exports(storage)
+    file_system.make_directory(".")
+    with exclusive(file_system, "export"):
+        exports = Exports(file_system)
         last = exports.last()
         if last.run and columns not in ("", last.columns):
             raise JobFailed(f"{output} has the columns {last.columns or '(none)'}; use another --output for others")

@@ -22,9 +22,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 from rotunda.broker.text_table import counted
 from rotunda.spark.bounded import rows_of
 from rotunda.spark.failures import JobFailed
+from rotunda.spark.file_system import FileSystem
 from rotunda.spark.log.deleted_rows import NOTHING_DELETED, Deleted
 from rotunda.spark.log.schema import FORMAT_VERSION, PARTITION_COLUMNS, SCHEMAS, no_rows
-from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import HOUR_US, TimeRange, to_datetime
 
 Answer = TypeVar("Answer")
@@ -156,14 +156,14 @@ class RequestLog:
         self.is_listed_once = is_listed_once
         self._listed: dict[str, dict[int, list[InputFile]]] = {}
         self._root = root.rstrip("/")
-        self._storage = Storage(spark, self._root)
-        if not self._storage.exists():
+        self._file_system = FileSystem(spark, self._root)
+        if not self._file_system.exists():
             raise JobFailed(f"no request log in {root}; name its directory with --input")
         self._check_versions()
 
     def _check_versions(self) -> None:
         for dataset in SCHEMAS:
-            for name in self._storage.names(dataset):
+            for name in self._file_system.names(dataset):
                 version = _VERSION.fullmatch(name)
                 if version and int(version[1]) != FORMAT_VERSION:
                     message = (
@@ -175,11 +175,11 @@ class RequestLog:
     @property
     def local_path(self) -> Path | None:
         """The log's directory as a path of this machine, None for another file system."""
-        return self._storage.local_path
+        return self._file_system.local_path
 
     def has(self, dataset: str) -> bool:
         """Return whether the log has a dataset at all."""
-        return self._storage.exists(f"{dataset}/v={FORMAT_VERSION}")
+        return self._file_system.exists(f"{dataset}/v={FORMAT_VERSION}")
 
     def read(self, dataset: str, time_range: TimeRange, columns: Sequence[str]) -> DataFrame:
         """Return columns of the rows in a range; `date` and `hour` are columns too. Empty without the dataset."""
@@ -227,7 +227,7 @@ class RequestLog:
     def _list(self, dataset: str, hours: range | None) -> list[InputFile]:
         if not self.has(dataset):
             return []
-        found = self._storage.find(f"{dataset}/v={FORMAT_VERSION}/date=*/hour=*/*.parquet", dates_of(hours))
+        found = self._file_system.find(f"{dataset}/v={FORMAT_VERSION}/date=*/hour=*/*.parquet", dates_of(hours))
         files = []
         for path, size, _ in found:
             place = _PARTITION.fullmatch(path)
@@ -238,8 +238,8 @@ class RequestLog:
 
     def _parts(self, dataset: str, hour: int, name: str, size: int) -> frozenset[Part]:
         note = f"{dataset}/v={FORMAT_VERSION}/{directory_of(hour)}/{REPLACED}"
-        if name.startswith(COMPACTED) and self._storage.exists(note):
-            said = json.loads(self._storage.read(note))
+        if name.startswith(COMPACTED) and self._file_system.exists(note):
+            said = json.loads(self._file_system.read(note))
             if name in said["files"]:
                 return frozenset(Part(*part) for part in said["parts"])
         return frozenset({Part(name, size)})

@@ -12,9 +12,9 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from rotunda.spark.file_system import FileSystem
 from rotunda.spark.log.deleted_rows import spans_of
 from rotunda.spark.results.charts import to_html, to_svg
-from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import HOUR_US, to_datetime
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ def write_summary(
     spark: SparkSession, run: Run, result: Result, tables: dict[str, DataFrame], root: str
 ) -> dict[str, list[Row]]:
     """Write chart and summary of a run whose tables exist; return the rows that it repeats, by table."""
-    storage = Storage(spark, root)
+    file_system = FileSystem(spark, root)
     for name, render in (("chart.html", to_html), ("chart.svg", to_svg)):
         if result.chart is None:
-            storage.remove(name)
+            file_system.remove(name)
         else:
-            storage.write(name, render(result.chart))
+            file_system.write(name, render(result.chart))
     rows = {name: table.take(SUMMARY_ROWS) for name, table in tables.items()}
-    storage.write("summary.json", json.dumps(_summary(run, result, tables, rows), default=plain, indent=1) + "\n")
+    file_system.write("summary.json", json.dumps(_summary(run, result, tables, rows), default=plain, indent=1) + "\n")
     return rows
 
 

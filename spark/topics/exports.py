@@ -19,7 +19,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError
 
 from rotunda.spark.failures import JobFailed
-from rotunda.spark.storage import Storage
+from rotunda.spark.file_system import FileSystem
 
 RECORDS, STAGED = "records", "staged"
 #: A hidden name, so that readers of the records do not treat it as data.
@@ -53,22 +53,22 @@ class Exported:
 class Exports:
     """The runs in an output directory. One process at a time writes them."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, file_system: FileSystem) -> None:
+        self._file_system = file_system
         self._attempt = ""
-        self.records = f"{storage.root}/{RECORDS}"
+        self.records = f"{file_system.root}/{RECORDS}"
 
     def last(self) -> Exported:
         """Return the newest run. Raises JobFailed for an unreadable file, or one of an unknown version."""
-        runs = [int(found[1]) for name in self._storage.names(RECORDS) if (found := _RUN.fullmatch(name))]
+        runs = [int(found[1]) for name in self._file_system.names(RECORDS) if (found := _RUN.fullmatch(name))]
         if not runs:
             return Exported(0, "", {})
         name = f"{_path_of(max(runs))}/{OFFSETS}"
-        where = f"{self._storage.root}/{name}"
-        if not self._storage.exists(name):
+        where = f"{self._file_system.root}/{name}"
+        if not self._file_system.exists(name):
             raise JobFailed(f"{where} is missing: the newest run must keep it, because the next one begins there")
         try:
-            said: dict[str, Any] = json.loads(self._storage.read(name))
+            said: dict[str, Any] = json.loads(self._file_system.read(name))
             if said["version"] != VERSION:
                 raise JobFailed(f"{where} has version {said['version']}, which this job does not know")
             offsets = {int(partition): int(ends[1]) for partition, ends in said["offsets"].items()}
@@ -81,12 +81,12 @@ class Exports:
     @property
     def staged(self) -> str:
         """The directory of the current attempt."""
-        return f"{self._storage.root}/{self._attempt}"
+        return f"{self._file_system.root}/{self._attempt}"
 
     def begin(self) -> None:
         """Begin an attempt, and remove the files of failed ones and of killed runs, nothing else."""
-        for name in filter(_ATTEMPT.fullmatch, self._storage.names(STAGED)):
-            self._storage.remove(f"{STAGED}/{name}")
+        for name in filter(_ATTEMPT.fullmatch, self._file_system.names(STAGED)):
+            self._file_system.remove(f"{STAGED}/{name}")
         self._attempt = f"{STAGED}/{uuid4().hex}"
 
     def commit(self, run: int, text: str) -> None:
@@ -98,13 +98,13 @@ class Exports:
             raise JobFailed(f"run {run} cannot be stored in {self.records}: {cause}; run it again") from error
 
     def _commit(self, run: int, text: str) -> None:
-        self._storage.remove(f"{self._attempt}/_SUCCESS")
-        self._storage.write(f"{self._attempt}/{OFFSETS}", text)
-        self._storage.make_directory(RECORDS)
-        local = self._storage.local_path
+        self._file_system.remove(f"{self._attempt}/_SUCCESS")
+        self._file_system.write(f"{self._attempt}/{OFFSETS}", text)
+        self._file_system.make_directory(RECORDS)
+        local = self._file_system.local_path
         if local is not None:
             _sync(local / self._attempt)
-        if not self._storage.rename(self._attempt, _path_of(run)):
+        if not self._file_system.rename(self._attempt, _path_of(run)):
             raise JobFailed(f"{self.staged} cannot be renamed to {self.records}/{_name_of(run)}")
         if local is not None:
             _sync_one(local / RECORDS)

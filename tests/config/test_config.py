@@ -15,7 +15,7 @@ from rotunda.broker.config.properties_file import Property, parse_properties
 from rotunda.broker.config.reference_page import describe_markdown, sample_properties
 from rotunda.broker.config.sources import Source
 from rotunda.broker.errors import ConfigError
-from rotunda.broker.metadata.configs.describe_configs import (
+from rotunda.broker.metadata.configs.config_descriptions import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
@@ -57,7 +57,7 @@ def test_defaults_that_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize(("cpus", "processors", "handlers"), [(1, 1, 1), (2, 1, 1), (8, 3, 4), (64, 3, 8)])
-def test_process_counts_follow_the_cpus(
+def test_thread_counts_follow_the_cpus(
     monkeypatch: pytest.MonkeyPatch, cpus: int, processors: int, handlers: int
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(cpus)))

@@ -12,8 +12,8 @@ from rotunda.broker.config.kafka import REJECTED, kafka_settings, kept_key, with
 from rotunda.broker.config.keys import render
 from rotunda.broker.config.notes import start_notes
 from rotunda.broker.errors import ConfigError
-from rotunda.broker.metadata.configs.alter_configs import shown
-from rotunda.broker.metadata.configs.describe_configs import (
+from rotunda.broker.metadata.configs.config_changes import shown
+from rotunda.broker.metadata.configs.config_descriptions import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     STATIC_BROKER_CONFIG,

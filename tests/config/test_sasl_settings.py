@@ -6,7 +6,7 @@ from rotunda.broker.config.broker_config import BrokerConfig, load
 from rotunda.broker.config.notes import start_notes
 from rotunda.broker.config.settings.sasl import mechanisms_of
 from rotunda.broker.errors import ConfigError
-from rotunda.broker.metadata.configs.describe_configs import describe_broker
+from rotunda.broker.metadata.configs.config_descriptions import describe_broker
 
 MODULES = "org.apache.kafka.common.security"
 ALICE = f'{MODULES}.plain.PlainLoginModule required user_alice="sesame";'

@@ -10,7 +10,7 @@ from rotunda.broker.config.broker_config import load
 from rotunda.broker.config.group_config import GROUP_CONFIGS
 from rotunda.broker.config.topic_config import TOPIC_CONFIGS, LogConfig, TopicKey, validate_topic_configs
 from rotunda.broker.errors import ApiError, ConfigError
-from rotunda.broker.metadata.configs.describe_configs import (
+from rotunda.broker.metadata.configs.config_descriptions import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     STATIC_BROKER_CONFIG,

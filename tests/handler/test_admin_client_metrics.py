@@ -8,8 +8,8 @@ import pytest
 
 from rotunda.broker.apis.configs.alter_configs import handle_alter_configs
 from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
-from rotunda.broker.metadata.configs.alter_configs import CLIENT_METRICS
-from rotunda.broker.metadata.configs.describe_configs import CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
+from rotunda.broker.metadata.configs.config_changes import CLIENT_METRICS
+from rotunda.broker.metadata.configs.config_descriptions import CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.admin_cluster import AdminCluster
 from tests.support.admin_configs import (

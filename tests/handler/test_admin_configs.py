@@ -11,8 +11,8 @@ from rotunda.broker.apis.configs.alter_configs import handle_alter_configs, hand
 from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
 from rotunda.broker.apis.table import API_TABLE
 from rotunda.broker.config.topic_config import TOPIC_CONFIGS
-from rotunda.broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from rotunda.broker.metadata.configs.describe_configs import (
+from rotunda.broker.metadata.configs.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from rotunda.broker.metadata.configs.config_descriptions import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,

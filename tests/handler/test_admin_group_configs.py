@@ -10,8 +10,12 @@ import pytest
 from rotunda.broker.apis.configs.alter_configs import handle_alter_configs
 from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
 from rotunda.broker.config.offset_reset import OffsetReset, ResetStrategy
-from rotunda.broker.metadata.configs.alter_configs import BROKER, GROUP
-from rotunda.broker.metadata.configs.describe_configs import DEFAULT_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, GROUP_CONFIG
+from rotunda.broker.metadata.configs.config_changes import BROKER, GROUP
+from rotunda.broker.metadata.configs.config_descriptions import (
+    DEFAULT_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    GROUP_CONFIG,
+)
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.admin_cluster import AdminCluster
 from tests.support.admin_configs import (

@@ -9,7 +9,7 @@ import pytest
 from rotunda.broker.apis.topics.create_partitions import handle_create_partitions
 from rotunda.broker.apis.topics.create_topics import handle_create_topics
 from rotunda.broker.apis.topics.delete_topics import handle_delete_topics
-from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID
+from rotunda.broker.metadata.configs.quota_entities import CLIENT_ID
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.admin_cluster import AdminCluster

@@ -13,7 +13,7 @@ from rotunda.broker.apis.topics.delete_records import handle_delete_records
 from rotunda.broker.apis.topics.list_offsets import handle_list_offsets
 from rotunda.broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from rotunda.broker.log.log_reader import LogReader
-from rotunda.broker.log.maintenance_tasks import START_OFFSET
+from rotunda.broker.log.owner_tasks import START_OFFSET
 from rotunda.broker.log.partition_log import PartitionLog, PartitionName
 from rotunda.broker.log.recovery import Checkpointed
 from rotunda.broker.protocol.api_keys import ApiKey

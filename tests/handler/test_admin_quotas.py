@@ -9,7 +9,7 @@ import pytest
 from rotunda.broker.apis.cluster.controller_access import ALTERED_AT_ONCE
 from rotunda.broker.apis.configs.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
 from rotunda.broker.errors import ApiError
-from rotunda.broker.metadata.configs.client_quotas import DEFAULT, EXACT, SPECIFIED
+from rotunda.broker.metadata.configs.quota_entities import DEFAULT, EXACT, SPECIFIED
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.admin_cluster import AdminCluster

@@ -14,7 +14,7 @@ from rotunda.broker.coordinator.coordinator_log import MANY_CONNECTIONS
 from rotunda.broker.coordinator.group import Committer
 from rotunda.broker.coordinator.offsets.commits import find_topic
 from rotunda.broker.handler import group_fast_path
-from rotunda.broker.handler.request_handler import EVERY_WAY
+from rotunda.broker.handler.request_handler import ALL_FAST_PATHS
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.metadata.metadata_cache import MetadataCache, TopicInfo
 from rotunda.broker.protocol import codec
@@ -29,7 +29,7 @@ from tests.support.groups.requests import (
     groups_of,
 )
 from tests.support.sampling import Sampling
-from tests.support.stepped_broker import NO_WAYS, Sent, SteppedBroker
+from tests.support.stepped_broker import NO_FAST_PATHS, Sent, SteppedBroker
 from tests.support.transactional import answer_of, send
 
 CONSUMER_GROUP_HEARTBEAT = 68
@@ -93,8 +93,8 @@ def test_fast_and_general_path_respond_and_store_alike(tmp_path: Path, _course: 
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     outcomes = []
-    for number, ways in enumerate((EVERY_WAY, NO_WAYS)):
-        with broker_with_groups(tmp_path / f"{number}", TOPICS, ways=ways) as broker:
+    for number, fast_paths in enumerate((ALL_FAST_PATHS, NO_FAST_PATHS)):
+        with broker_with_groups(tmp_path / f"{number}", TOPICS, fast_paths=fast_paths) as broker:
             outcomes.append(Course(broker, random.Random(seed)).run())
     assert outcomes[0] == outcomes[1]
 

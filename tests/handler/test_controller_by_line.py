@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rotunda.broker.metadata.configs.alter_configs import CLIENT_METRICS, TOPIC, Operation
-from rotunda.broker.metadata.configs.client_quotas import QuotaEntity
+from rotunda.broker.metadata.configs.config_changes import CLIENT_METRICS, TOPIC, Operation
+from rotunda.broker.metadata.configs.quota_entities import QuotaEntity
 from rotunda.broker.metadata.features import TRANSACTION_VERSION
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
 from tests.support.sampling import Sampling
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import answer_of, send

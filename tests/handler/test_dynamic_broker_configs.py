@@ -6,7 +6,7 @@ import pytest
 
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log.log_manager import EXPIRE_INTERVAL_NS
-from rotunda.broker.metadata.configs.alter_configs import BROKER
+from rotunda.broker.metadata.configs.config_changes import BROKER
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced

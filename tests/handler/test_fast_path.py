@@ -1,4 +1,4 @@
-"""Requests that resemble a cached Produce, and those that may not be cached (the others: test_special_ways)."""
+"""Requests that resemble a cached Produce, and those that may not be cached (the others: test_without_fast_paths)."""
 
 from __future__ import annotations
 

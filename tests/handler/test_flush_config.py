@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from rotunda.broker.metadata.configs.alter_configs import BROKER, TOPIC
+from rotunda.broker.metadata.configs.config_changes import BROKER, TOPIC
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from rotunda.broker.coordinator import replay
+from rotunda.broker.coordinator import coordinator_loader
 from rotunda.broker.coordinator.coordinators import STEPS_AT_ONCE
 from rotunda.broker.coordinator.group_shard import GroupShard
 from rotunda.broker.coordinator.offsets import offset_expiration
@@ -40,7 +40,7 @@ LOADING = 14
 RECORDS = 3_000
 
 #: The number of records read while a partition is opened.
-AT_ONCE = STEPS_AT_ONCE * replay.RECORDS_AT_ONCE
+AT_ONCE = STEPS_AT_ONCE * coordinator_loader.RECORDS_AT_ONCE
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def test_groups_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, 
     values = {"states_filter": (), "types_filter": ()}
     listed = call(broker, broker.client(), ApiKey.LIST_GROUPS, 5, values)
     assert (listed.error_code, listed.groups) == (LOADING, ())
-    assert 0 < turned_until_loaded(broker, owner, replays) <= 2 * replay.RECORDS_AT_ONCE
+    assert 0 < turned_until_loaded(broker, owner, replays) <= 2 * coordinator_loader.RECORDS_AT_ONCE
     assert committed(broker, GROUP, [PLACE]) == [(7, 0)]
     assert committed(broker, others(RECORDS)[-1], [PLACE]) == [(5, 0)]
     listed = call(broker, broker.client(), ApiKey.LIST_GROUPS, 5, values)
@@ -198,7 +198,7 @@ def test_transactional_ids_are_loaded_in_slices_and_asked_for_again(broker: Step
     assert answer_of(early).error_code == LOADING
     values = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1, "transactional_id_pattern": None}
     assert call(broker, broker.client(), ApiKey.LIST_TRANSACTIONS, 2, values).error_code == LOADING
-    assert 0 < turned_until_loaded(broker, owner, replays) <= 2 * replay.RECORDS_AT_ONCE
+    assert 0 < turned_until_loaded(broker, owner, replays) <= 2 * coordinator_loader.RECORDS_AT_ONCE
     assert producer.take(settled(broker, producer.init())) == 0
     assert producer.epoch == 1
     listed = call(broker, broker.client(), ApiKey.LIST_TRANSACTIONS, 2, values)
@@ -350,7 +350,7 @@ def test_failed_partitions_are_closed_and_loaded_again_in_slices(broker: Stepped
         early = early or send(broker.client(), ApiKey.LIST_GROUPS, 5, values)
     assert not release[-1]
     assert max(before - after for before, after in pairwise(release)) <= 256
-    assert max(after - before for before, after in pairwise(read)) <= 2 * replay.RECORDS_AT_ONCE
+    assert max(after - before for before, after in pairwise(read)) <= 2 * coordinator_loader.RECORDS_AT_ONCE
     assert max(after - before for before, after in pairwise(opened[1:])) == 1
     broker.settle()
     assert answer_of(early).error_code == LOADING

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.config.topic_config import LogConfig
-from rotunda.broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
+from rotunda.broker.log.owner_tasks import BYTES, RETAIN, SWAP
 from rotunda.broker.log.segments import rolled_segments
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, segment_file

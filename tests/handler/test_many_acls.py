@@ -8,10 +8,10 @@ import pytest
 
 from rotunda.broker.config.settings.authorization import STANDARD_AUTHORIZER
 from rotunda.broker.metadata.metadata_cache import Changes
-from rotunda.broker.metadata.storage import entity_store, reader
-from rotunda.broker.metadata.storage.entity_store import EntityKind
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.store import entity_store, metadata_reader
+from rotunda.broker.metadata.store.entity_store import EntityKind
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.scheduling import slices
@@ -207,7 +207,7 @@ def test_a_handler_loads_very_many_in_steps_and_applies_them_at_once(
     controller = broker.controller
     broker.settle()
     if is_far_behind:
-        for module in (entity_store, reader):
+        for module in (entity_store, metadata_reader):
             monkeypatch.setattr(module, "RECORDED_CHANGES", 0)
     finished(controller.acls.create([Acl(2, f"t{number}", 3, "User:u", "*", 3, 3) for number in range(ACLS)]))
     steps = broker.parts(0).metadata.refresh_in_steps(Changes([], [], []))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.metadata import metadata_cache
-from rotunda.broker.metadata.configs.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
+from rotunda.broker.metadata.configs.config_changes import BROKER, TOPIC, Alteration, ConfigChange, Operation
 from rotunda.broker.metadata.metadata_cache import Changes, MetadataCache
-from rotunda.broker.metadata.storage import reader
+from rotunda.broker.metadata.store import metadata_reader
 from rotunda.broker.metadata.topics.topic_validation import AddedPartitions, NewTopic
 from rotunda.broker.protocol.routing import owner_of, topic_hash, topic_id_hash
 from rotunda.shm.tables.partitions import STATE_CLOSED
@@ -157,7 +157,7 @@ def test_a_cache_without_a_file_is_empty(tmp_path: Path, cluster: AdminCluster) 
 @pytest.fixture
 def few_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit each step to four topics or partitions."""
-    monkeypatch.setattr(reader, "_ROWS_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(metadata_reader, "_ROWS_AT_ONCE", AT_ONCE)
     monkeypatch.setattr(metadata_cache, "ELEMENTS_AT_ONCE", AT_ONCE)
 
 

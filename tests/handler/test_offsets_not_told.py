@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from rotunda.broker.coordinator import replay
+from rotunda.broker.coordinator import coordinator_loader
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.protocol.routing import GROUP_TOPIC, coordinator_partition
@@ -64,8 +64,8 @@ def test_a_partition_that_cannot_be_read_back_whole_is_not_coordinated_until_it_
     owner, _ = owner_of_group(broker)
     patches = {
         "nothing found": mock.patch.object(LogReader, "locate", return_value=None),
-        "short read": mock.patch.object(replay, "_read", return_value=b""),
-        "error": mock.patch.object(replay, "_read", side_effect=OSError(errno.EMFILE, "too many")),
+        "short read": mock.patch.object(coordinator_loader, "_read", return_value=b""),
+        "error": mock.patch.object(coordinator_loader, "_read", side_effect=OSError(errno.EMFILE, "too many")),
     }
     with patches[failure]:
         broker.replace(owner)

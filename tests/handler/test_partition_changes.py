@@ -13,7 +13,7 @@ import pytest
 from rotunda.broker.log.log_manager import LogManager
 from rotunda.broker.log.partition_log import PartitionLog
 from rotunda.broker.metadata import metadata_cache
-from rotunda.broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from rotunda.broker.metadata.configs.config_changes import TOPIC, Alteration, ConfigChange, Operation
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
 from rotunda.broker.partitions.partition_manager import PROGRESS_NS

@@ -10,7 +10,7 @@ import pytest
 
 from rotunda.broker.log.partition_log import PartitionLog
 from rotunda.broker.log.segments import log_segment
-from rotunda.broker.metadata.configs.alter_configs import TOPIC
+from rotunda.broker.metadata.configs.config_changes import TOPIC
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
 from tests.support.wire_messages import read_produce

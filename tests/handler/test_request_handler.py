@@ -13,7 +13,7 @@ from rotunda.broker.handler.request_handler import BATCH
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, NO_OP, SEND
 from rotunda.broker.log.log_manager import LogManager
 from rotunda.broker.log.partition_log import PartitionLog, PartitionName
-from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.interruptions import interrupted_at_line

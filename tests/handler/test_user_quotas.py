@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaOp
+from rotunda.broker.metadata.configs.quota_entities import CLIENT_ID, USER, QuotaEntity, QuotaOp
 from rotunda.broker.quotas import quota_manager
 from rotunda.broker.security.session import ANONYMOUS_USER, pack_session
 from rotunda.shm.recorder_layout import THROTTLED_BY

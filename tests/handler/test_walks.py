@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from rotunda.broker.handler.request_handler import EVERY_WAY, SpecialWays
+from rotunda.broker.handler.request_handler import ALL_FAST_PATHS, FastPathSettings
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.groups.requests import Member, broker_with_groups, groups_of
@@ -19,7 +19,7 @@ from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "architecture.md"
-GENERAL: Final = SpecialWays(cache_bytes=0, have_fast_paths=False)
+GENERAL: Final = FastPathSettings(cache_bytes=0, have_fast_paths=False)
 
 
 class Stop(NamedTuple):
@@ -95,17 +95,17 @@ def offset_commit(broker: SteppedBroker) -> Sent:
 
 
 @pytest.mark.parametrize(
-    ("name", "send", "ways"),
-    [("Produce", produce, GENERAL), ("Fetch", fetch, GENERAL), ("OffsetCommit", offset_commit, EVERY_WAY)],
+    ("name", "send", "fast_paths"),
+    [("Produce", produce, GENERAL), ("Fetch", fetch, GENERAL), ("OffsetCommit", offset_commit, ALL_FAST_PATHS)],
 )
 def test_a_handler_calls_the_functions_that_are_drawn(
-    tmp_path: Path, name: str, send: Callable[[SteppedBroker], Sent], ways: SpecialWays
+    tmp_path: Path, name: str, send: Callable[[SteppedBroker], Sent], fast_paths: FastPathSettings
 ) -> None:
     common, _ = drawn("Every request")
     own, heading = drawn(name)
     rooms = {stop.room for stop in (*common, *own)}
     assert f": {len(common) + len(own)} stops, {len(rooms)} rooms" in heading
-    with broker_with_groups(tmp_path / "broker", {"topic": 4}, ways=ways) as broker:
+    with broker_with_groups(tmp_path / "broker", {"topic": 4}, fast_paths=fast_paths) as broker:
         sent = send(broker)
         walk = list(entered(broker.handler(sent.target).run_once))
     assert set(common) <= set(walk)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_file import metadata_path
 from tests.support.broker_process import REPOSITORY, BrokerProcess
 from tests.support.deadline import deadline_s
 from tests.support.groups.libraries import read_to_end

@@ -19,12 +19,12 @@ from rotunda.broker.config.group_config import GROUP_CONFIGS
 from rotunda.broker.config.kafka import kafka_settings, kept_key
 from rotunda.broker.config.keys import Key, Kind
 from rotunda.broker.config.topic_config import TOPIC_CONFIGS
-from rotunda.broker.metadata.configs.alter_configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from rotunda.broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS
+from rotunda.broker.metadata.configs.config_changes import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from rotunda.broker.metadata.features import SUPPORTED_FEATURES
-from rotunda.broker.metadata.storage.entity_store import EntityKind
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store.entity_store import EntityKind
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess

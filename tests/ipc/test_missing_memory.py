@@ -7,8 +7,8 @@ import pytest
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc import missing_memory
 from rotunda.broker.ipc.missing_memory import missing_bytes
-from rotunda.broker.metadata.process_counts import Room, check_change
-from rotunda.broker.metadata.storage.metadata_file import EVERY_BROKER
+from rotunda.broker.metadata.store.metadata_file import EVERY_BROKER
+from rotunda.broker.metadata.thread_counts import Room, check_change
 from rotunda.broker.supervisor.process_memory import ProcessMemory
 from tests.support.stepped_broker import SteppedBroker
 

@@ -13,8 +13,8 @@ from rotunda.broker.log.log_manager import LogManager
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.partition_log import LogDamaged, PartitionLog, PartitionName, PublishedEnd
 from rotunda.broker.metadata.rebuild import check_or_rebuild
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
 from tests.log.log_writer import batch, end_of, log_bytes, read_everything, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

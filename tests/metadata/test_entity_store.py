@@ -11,16 +11,15 @@ import pytest
 
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.errors import ApiError
-from rotunda.broker.metadata.configs.client_quotas import entity_text, stored_name
+from rotunda.broker.metadata.configs.quota_entities import entity_text, stored_name
 from rotunda.broker.metadata.features import INITIAL_LEVELS, LEVEL, SUPPORTED_FEATURES
 from rotunda.broker.metadata.metadata_cache import MetadataCache
-from rotunda.broker.metadata.storage import entity_store
-from rotunda.broker.metadata.storage import reader as metadata_reader
-from rotunda.broker.metadata.storage.entity_store import EntityKind
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.preparation import prepare
-from rotunda.broker.metadata.storage.reader import MetadataReader
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store import entity_store, metadata_reader
+from rotunda.broker.metadata.store.entity_store import EntityKind
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
+from rotunda.broker.metadata.store.preparation import prepare
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.config.broker_config import load
-from rotunda.broker.metadata.configs.client_quotas import QuotaEntity, stored_name
 from rotunda.broker.metadata.configs.live_settings import INTERVAL_NS, RETRY_NS, LiveSettings
-from rotunda.broker.metadata.storage.entity_store import EntityKind
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.preparation import prepare
-from rotunda.broker.metadata.storage.reader import MetadataReader
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.configs.quota_entities import QuotaEntity, stored_name
+from rotunda.broker.metadata.store.entity_store import EntityKind
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
+from rotunda.broker.metadata.store.preparation import prepare
 from tests.support.fakes import FakeClock
 
 ADDRESS: QuotaEntity = (("ip", "10.0.0.1"),)

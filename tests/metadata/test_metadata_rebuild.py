@@ -11,9 +11,9 @@ from rotunda.broker.config.broker_config import BrokerConfig, load
 from rotunda.broker.errors import BootFailed
 from rotunda.broker.log.partition_metadata import write_topic_id
 from rotunda.broker.metadata.rebuild import check_or_rebuild
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.reader import MetadataReader
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
 
 IDS = {"orders": bytes(range(16)), "users": bytes(range(16, 32))}
 NOW_MS = 1_800_000_000_000

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.errors import ApiError, BootFailed
-from rotunda.broker.metadata.storage.metadata_file import FORMAT, metadata_path
-from rotunda.broker.metadata.storage.preparation import prepare
-from rotunda.broker.metadata.storage.reader import MetadataReader
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store.metadata_file import FORMAT, metadata_path
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
+from rotunda.broker.metadata.store.preparation import prepare
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
@@ -26,7 +26,7 @@ PARTITIONS = 5
 WRITER = """
 import sys
 from pathlib import Path
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
 
 store = MetadataStore.open(Path(sys.argv[1]))
 number = store.change
@@ -156,7 +156,7 @@ def test_a_writer_killed_inside_a_transaction_holds_up_nobody(path: Path) -> Non
     store = MetadataStore.open(path)
     insert(store, "before", [0])
     script = (
-        "import sys; from pathlib import Path; from rotunda.broker.metadata.storage.store import MetadataStore\n"
+        "import sys; from pathlib import Path; from rotunda.broker.metadata.store.metadata_store import MetadataStore\n"
         "with MetadataStore.open(Path(sys.argv[1])).transaction() as t:\n"
         "    t.insert_topic(bytes(16), 'half', [7, 8], {}); print('inside', flush=True); sys.stdin.read()\n"
     )

@@ -14,8 +14,8 @@ import pytest
 
 from rotunda.broker.config.broker_config import BrokerConfig, load
 from rotunda.broker.config.sources import Source
-from rotunda.broker.metadata.process_counts import Room
 from rotunda.broker.metadata.reloading import reload
+from rotunda.broker.metadata.thread_counts import Room
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import REPOSITORY
 from tests.support.command_line import command

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.errors import BootFailed
-from rotunda.broker.metadata.storage import request_dedup
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.preparation import prepare
-from rotunda.broker.metadata.storage.request_dedup import MOST_REQUESTS, TopicOutcome
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store import request_dedup
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
+from rotunda.broker.metadata.store.preparation import prepare
+from rotunda.broker.metadata.store.request_dedup import MOST_REQUESTS, TopicOutcome
 
 OUTCOMES = [
     TopicOutcome("made", 0, None, bytes(range(16)), 3, {"retention.ms": "5"}),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from rotunda.broker.errors import ApiError
-from rotunda.broker.metadata.storage.row_allocator import PartitionRows
+from rotunda.broker.metadata.store.row_allocator import PartitionRows
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED, PartitionTable
 

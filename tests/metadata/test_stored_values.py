@@ -12,16 +12,16 @@ import pytest
 
 from rotunda.broker.config.settings.sasl import SCRAM_SHA_256
 from rotunda.broker.errors import ApiError
-from rotunda.broker.metadata.configs.alter_configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
-from rotunda.broker.metadata.configs.client_quotas import QuotaOp, stored_name
+from rotunda.broker.metadata.configs.config_changes import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from rotunda.broker.metadata.configs.live_settings import LiveSettings
+from rotunda.broker.metadata.configs.quota_entities import QuotaOp, stored_name
 from rotunda.broker.metadata.configs.stored_values import check_readable
 from rotunda.broker.metadata.features import GROUP_VERSION, FeatureUpdate, UpgradeType
-from rotunda.broker.metadata.process_counts import configured_at_start
 from rotunda.broker.metadata.security.scram_users import Deletion, Upsertion
-from rotunda.broker.metadata.storage import entity_store
-from rotunda.broker.metadata.storage.entity_store import EntityKind, StoredValue
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store import entity_store
+from rotunda.broker.metadata.store.entity_store import EntityKind, StoredValue
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
+from rotunda.broker.metadata.thread_counts import configured_at_start
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.support.admin_cluster import AdminCluster

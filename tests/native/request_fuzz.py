@@ -26,9 +26,9 @@ from rotunda.broker.config.settings.authorization import STANDARD_AUTHORIZER
 from rotunda.broker.errors import InvalidReceive
 from rotunda.broker.handler.ring_requests import RingRequests
 from rotunda.broker.ipc.request_channel import REQUEST
-from rotunda.broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange
-from rotunda.broker.metadata.configs.alter_configs import Operation as Change
-from rotunda.broker.metadata.configs.client_quotas import USER, QuotaOp
+from rotunda.broker.metadata.configs.config_changes import TOPIC, Alteration, ConfigChange
+from rotunda.broker.metadata.configs.config_changes import Operation as Change
+from rotunda.broker.metadata.configs.quota_entities import USER, QuotaOp
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.records.crc import crc32c

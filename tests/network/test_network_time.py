@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rotunda.broker.config.broker_config import load
-from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
+from rotunda.broker.metadata.configs.quota_entities import CLIENT_ID, USER, ClientQuotas
 from rotunda.broker.network.accounting.network_time import EVERY, NetworkTime
 from rotunda.broker.quotas.quota_manager import QuotaManager
 from rotunda.broker.security.session import ANONYMOUS_USER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
+from rotunda.broker.metadata.configs.quota_entities import CLIENT_ID, USER, ClientQuotas
 from rotunda.broker.quotas.entities import Limit, limit_of, quotas_in_force
 from rotunda.broker.security.session import ANONYMOUS_USER
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rotunda.broker.config.broker_config import load
-from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
+from rotunda.broker.metadata.configs.quota_entities import CLIENT_ID, USER, ClientQuotas
 from rotunda.broker.quotas import quota_manager
 from rotunda.broker.quotas.quota_manager import MOST_ID_BYTES, QuotaManager
 from rotunda.broker.security.session import ANONYMOUS_USER

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from rotunda.broker.log.leader_epochs import LeaderEpochs, read_epochs, write_epochs
 from rotunda.spark.failures import JobFailed
+from rotunda.spark.file_system import FileSystem
 from rotunda.spark.hourly.lock import exclusive
 from rotunda.spark.jobs.export import export
-from rotunda.spark.storage import Storage
 from rotunda.spark.topics.topic_log import Bounds
 from tests.spark.test_runs import JOB_SECONDS, QUICK_TO_START, run
 from tests.support.broker_process import REPOSITORY, BrokerProcess
@@ -267,7 +267,7 @@ def test_of_two_exports_at_once_the_second_is_rejected(
     topic = Topic(broker, "twice", tmp_path / "out", partitions=1)
     topic.send([b"a"])
     with (
-        exclusive(Storage(spark, str(topic.output)), "export"),
+        exclusive(FileSystem(spark, str(topic.output)), "export"),
         pytest.raises(JobFailed, match="another export writes"),
     ):
         topic.export(spark)
@@ -324,7 +324,7 @@ def test_runs_that_die_anywhere_leave_no_record_twice(
         sent += 10
         bounds = topic.bounds()
         attempt = partial(export, spark, topic.name, broker.data_dir, str(topic.output), bounds)
-        has_died = died_at_line(line, attempt, ("spark/topics/exports", "spark/jobs/export", "spark/storage"))
+        has_died = died_at_line(line, attempt, ("spark/topics/exports", "spark/jobs/export", "spark/file_system"))
         visible = (
             topic.rows() if (topic.output / "records").exists() and any((topic.output / "records").iterdir()) else []
         )

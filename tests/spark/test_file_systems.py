@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rotunda.spark.failures import JobFailed
+from rotunda.spark.file_system import FileSystem
 from rotunda.spark.hourly.lock import NAME, exclusive
 from rotunda.spark.hourly.rollups import Rollups
 from rotunda.spark.jobs import compact
 from rotunda.spark.jobs.latency import counts, transform
 from rotunda.spark.log.request_log import RequestLog, lasting
-from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import random_requests, write
@@ -31,26 +31,26 @@ ALL = TimeRange.of("2026-03-01T10:00:00", "2026-03-01T12:00:00", datetime(2026, 
 @pytest.mark.parametrize("uri", ["s3a://lake/orders", "nothing://lake/orders"])
 def test_a_file_system_that_spark_lacks_is_one_clear_line(spark: SparkSession, uri: str) -> None:
     with pytest.raises(JobFailed, match=f"^{uri} cannot be used: .*; Spark needs the jar of its file system$"):
-        Storage(spark, uri)
+        FileSystem(spark, uri)
 
 
 def test_small_files(spark: SparkSession, mounted: str, tmp_path: Path) -> None:
-    storage = Storage(spark, mounted)
-    assert storage.local_path is None
-    assert Storage(spark, f"file://{tmp_path}").local_path == tmp_path
-    assert storage.create("one", "first")
-    assert not storage.create("one", "second")
-    assert storage.read("one") == "first"
-    storage.write("one", "third")
-    assert (storage.read("one"), storage.names()) == ("third", ["one"])
-    storage.remove("one")
-    assert storage.names() == []
+    file_system = FileSystem(spark, mounted)
+    assert file_system.local_path is None
+    assert FileSystem(spark, f"file://{tmp_path}").local_path == tmp_path
+    assert file_system.create("one", "first")
+    assert not file_system.create("one", "second")
+    assert file_system.read("one") == "first"
+    file_system.write("one", "third")
+    assert (file_system.read("one"), file_system.names()) == ("third", ["one"])
+    file_system.remove("one")
+    assert file_system.names() == []
 
 
 def test_who_comes_second_learns_who_writes(spark: SparkSession, mounted: str, tmp_path: Path) -> None:
-    storage = Storage(spark, mounted)
-    with exclusive(storage, "rollup"):
-        with pytest.raises(JobFailed) as failure, exclusive(storage, "rollup"):
+    file_system = FileSystem(spark, mounted)
+    with exclusive(file_system, "rollup"):
+        with pytest.raises(JobFailed) as failure, exclusive(file_system, "rollup"):
             pass
         # The one that failed has not removed the other's lock.
         assert (tmp_path / NAME).exists()
@@ -58,7 +58,7 @@ def test_who_comes_second_learns_who_writes(spark: SparkSession, mounted: str, t
     assert f"another rollup writes to {mounted}: process {os.getpid()} on {socket.gethostname()}, since " in said
     assert said.endswith(f"; if that is gone, remove {mounted}/{NAME}")
     assert not (tmp_path / NAME).exists()
-    with exclusive(storage, "rollup"):
+    with exclusive(file_system, "rollup"):
         pass
 
 
@@ -70,12 +70,12 @@ def test_the_lock_of_a_dead_process_is_taken_over(
     here = {"host": socket.gethostname(), "pid": os.getpid(), "at": "2026-03-01 10:00:00 UTC"}
     # A process of this number, but started at another time.
     (tmp_path / NAME).write_text(json.dumps(here | {"start": "1"}))
-    with exclusive(Storage(spark, root), "rollup"):
+    with exclusive(FileSystem(spark, root), "rollup"):
         assert json.loads((tmp_path / NAME).read_text())["start"] != "1"
     elsewhere = json.dumps(here | {"start": "1", "host": "elsewhere"})
     (tmp_path / NAME).write_text(elsewhere)
     if which == "mounted":
-        with pytest.raises(JobFailed, match="on elsewhere"), exclusive(Storage(spark, root), "rollup"):
+        with pytest.raises(JobFailed, match="on elsewhere"), exclusive(FileSystem(spark, root), "rollup"):
             pass
         assert (tmp_path / NAME).read_text() == elsewhere
 

@@ -135,7 +135,7 @@ def dying(step: str) -> tuple[str, Callable[..., None]]:
         if step == "a manifest":
             write(hours, [*stored][:1])
         # The first clean-up removes what an earlier run has left.
-        if step != "clean_up" or hours.storage.exists("manifest/_under_way.json"):
+        if step != "clean_up" or hours.file_system.exists("manifest/_under_way.json"):
             raise Killed
 
     return ("write" if step == "a manifest" else step), killed

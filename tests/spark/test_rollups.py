@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rotunda.spark.failures import JobFailed
+from rotunda.spark.file_system import FileSystem
 from rotunda.spark.hourly.lock import exclusive
 from rotunda.spark.hourly.rollups import KEYS, TABLES, Rollups
 from rotunda.spark.log.request_log import RequestLog
-from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import TimeRange
 from tests.spark.questions import HISTOGRAMS, ROLLED_UP
 from tests.support.broker_process import REPOSITORY
@@ -157,7 +157,7 @@ def test_what_a_killed_run_leaves_is_neither_read_nor_kept(log: Log) -> None:
 
 
 def test_a_second_run_at_the_same_time_fails_with_a_line_that_names_the_first(log: Log) -> None:
-    with exclusive(Storage(log.spark, str(log.rollups_path)), "rollup"), pytest.raises(JobFailed) as failure:
+    with exclusive(FileSystem(log.spark, str(log.rollups_path)), "rollup"), pytest.raises(JobFailed) as failure:
         log.rollups().store(EVER)
     assert f"another rollup writes to {log.rollups_path}: process {os.getpid()} on" in str(failure.value)
     assert "\n" not in str(failure.value)

@@ -16,10 +16,10 @@ from rotunda.broker.apis.context import Access, BrokerContext
 from rotunda.broker.config.broker_config import BrokerConfig, load
 from rotunda.broker.ipc.listener_table import ListenerEntry
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.log.maintenance_tasks import DELETE_RECORDS
+from rotunda.broker.log.owner_tasks import DELETE_RECORDS
 from rotunda.broker.metadata.controller import Controller
 from rotunda.broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_file import metadata_path
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.headers import parse_header

@@ -25,7 +25,7 @@ from unittest import mock
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.config.broker_config import load
 from rotunda.broker.handler import handler_process
-from rotunda.broker.handler.request_handler import EVERY_WAY, RequestHandler, SpecialWays
+from rotunda.broker.handler.request_handler import ALL_FAST_PATHS, FastPathSettings, RequestHandler
 from rotunda.broker.ipc.poison_requests import PoisonRequests
 from rotunda.broker.ipc.process_context import BoundListener
 from rotunda.broker.ipc.request_channel import (
@@ -42,10 +42,10 @@ from rotunda.broker.ipc.request_channel import (
 from rotunda.broker.log.data_dir import prepare_data_dir
 from rotunda.broker.log.offset_checkpoints import OffsetCheckpoints
 from rotunda.broker.metadata.active_controller import ActiveController
-from rotunda.broker.metadata.configs.alter_configs import Alteration, ConfigChange, Operation
+from rotunda.broker.metadata.configs.config_changes import Alteration, ConfigChange, Operation
 from rotunda.broker.metadata.controller import Controller
 from rotunda.broker.metadata.metadata_cache import PartitionInfo, TopicInfo
-from rotunda.broker.metadata.storage.preparation import prepare as prepare_metadata
+from rotunda.broker.metadata.store.preparation import prepare as prepare_metadata
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from rotunda.broker.partitions.partition_manager import PartitionManager
@@ -59,7 +59,7 @@ from tests.support.wire_messages import PRODUCE, ReadRecord, produce_body, read_
 ARENA_BYTES = 4 << 20
 
 #: Handle all requests by the general path.
-NO_WAYS = SpecialWays(cache_bytes=0, have_fast_paths=False)
+NO_FAST_PATHS = FastPathSettings(cache_bytes=0, have_fast_paths=False)
 
 #: Where a process may die. Not in `shm.words`: its private lock would outlive the "process" here.
 OURS = tuple(f"{os.sep}{name}{os.sep}" for name in ("broker", "shm"))
@@ -161,10 +161,10 @@ class SteppedBroker:
         settings: Mapping[str, str] | None = None,
         most_deaths: int = 1 << 30,
         clock: type[FakeClock] = FakeClock,
-        ways: SpecialWays = EVERY_WAY,
+        fast_paths: FastPathSettings = ALL_FAST_PATHS,
     ) -> None:
         """Deaths here are chosen by a test, and no request's fault: one that they strike is dropped after many."""
-        self._most_deaths, self._ways = most_deaths, ways
+        self._most_deaths, self._fast_paths = most_deaths, fast_paths
         self.clock = clock(monotonic_ns=1_000_000_000)
         self.config = load(
             None,
@@ -235,7 +235,7 @@ class SteppedBroker:
             mock.patch.object(handler_process, "ActiveController", active),
         ):
             self.handlers[index] = handler_process.boot(
-                context, index, self._generations[index], self.clock, poison, self._ways
+                context, index, self._generations[index], self.clock, poison, self._fast_paths
             )
         for sender in self.senders:
             sender.generations[index] = self._generations[index]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rotunda.broker.metadata.storage.metadata_file import FORMAT
+from rotunda.broker.metadata.store.metadata_file import FORMAT
 from tests.support.broker_process import REPOSITORY, BrokerProcess
 from tests.upgrade.content import SETTINGS, assert_is_served, records, write_more
 from tests.upgrade.make_directory import TOPICS, broker_of, write
@@ -26,7 +26,7 @@ def commit_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def of_code(checkout: Path, expression: str) -> str:
     """Return the value of an expression in the code of a checkout."""
-    program = f"import rotunda; from rotunda.broker.metadata.storage.metadata_file import FORMAT; print({expression})"
+    program = f"import rotunda; from rotunda.broker.metadata.store.metadata_file import FORMAT; print({expression})"
     environment = {"PYTHONPATH": str(checkout / "ops" / "package")}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()

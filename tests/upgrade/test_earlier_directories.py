@@ -12,10 +12,10 @@ import pytest
 from rotunda.broker.config.broker_config import BrokerConfig
 from rotunda.broker.metadata.features import LEVEL
 from rotunda.broker.metadata.metadata_cache import MetadataCache
-from rotunda.broker.metadata.storage.entity_store import EntityKind
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.preparation import prepare
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store.entity_store import EntityKind
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
+from rotunda.broker.metadata.store.preparation import prepare
 from tests.support.broker_process import BrokerProcess
 from tests.upgrade.content import DIRECTORIES, SETTINGS, assert_is_served, write_more
 

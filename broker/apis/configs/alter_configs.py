@@ -20,7 +20,7 @@ from rotunda.broker.apis.configs.config_rejections import rejection_of
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.metadata.configs.alter_configs import (
+from rotunda.broker.metadata.configs.config_changes import (
     BROKER,
     BROKER_LOGGER,
     Alteration,
@@ -29,7 +29,7 @@ from rotunda.broker.metadata.configs.alter_configs import (
     altered_loggers,
     check_broker_id,
 )
-from rotunda.broker.metadata.storage.metadata_file import LOG_LEVELS
+from rotunda.broker.metadata.store.metadata_file import LOG_LEVELS
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.scheduling.slices import Work
 

@@ -18,7 +18,7 @@ from rotunda.broker.apis.cluster.controller_access import (
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.metadata.configs.client_quotas import (
+from rotunda.broker.metadata.configs.quota_entities import (
     ENTITY_TYPES,
     Match,
     QuotaEntity,

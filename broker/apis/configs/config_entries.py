@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from rotunda.broker.metadata.configs.describe_configs import ConfigEntry
+from rotunda.broker.metadata.configs.config_descriptions import ConfigEntry
 
 
 def described(

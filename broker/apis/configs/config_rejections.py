@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from rotunda.broker.metadata.configs.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from rotunda.broker.security.acl.acls import CLUSTER_NAME, ResourceType
 
 _OF_THE_CLUSTER = frozenset({BROKER, BROKER_LOGGER, CLIENT_METRICS})

@@ -10,7 +10,7 @@ from typing import Any
 
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from rotunda.broker.metadata.configs.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.long_responses import at_length

@@ -11,7 +11,7 @@ from rotunda.broker.apis.configs.config_rejections import rejection_of
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.metadata.configs.alter_configs import (
+from rotunda.broker.metadata.configs.config_changes import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -20,7 +20,7 @@ from rotunda.broker.metadata.configs.alter_configs import (
     TOPIC,
     check_broker_id,
 )
-from rotunda.broker.metadata.configs.describe_configs import (
+from rotunda.broker.metadata.configs.config_descriptions import (
     ConfigEntry,
     describe_broker,
     describe_client_metrics,
@@ -29,7 +29,7 @@ from rotunda.broker.metadata.configs.describe_configs import (
     describe_loggers,
     describe_topic,
 )
-from rotunda.broker.metadata.storage.metadata_file import EVERY_BROKER
+from rotunda.broker.metadata.store.metadata_file import EVERY_BROKER
 from rotunda.broker.metadata.topics.topic_validation import check_topic_name
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily

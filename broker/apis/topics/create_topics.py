@@ -20,9 +20,9 @@ from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import Changed
-from rotunda.broker.metadata.configs.describe_configs import describe_topic
+from rotunda.broker.metadata.configs.config_descriptions import describe_topic
 from rotunda.broker.metadata.controller import Controller
-from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.metadata.store.request_dedup import TopicOutcome
 from rotunda.broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC, NewTopic
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily

@@ -7,7 +7,7 @@ from typing import Any
 
 from rotunda.broker.apis.context import BrokerContext
 from rotunda.broker.ipc.request import Request
-from rotunda.broker.log.maintenance_tasks import DELETE_RECORDS, START_OFFSET
+from rotunda.broker.log.owner_tasks import DELETE_RECORDS, START_OFFSET
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.deferred import Deferred

@@ -19,7 +19,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.ipc.request_facts import Changed
 from rotunda.broker.metadata.metadata_cache import TopicInfo
-from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.metadata.store.request_dedup import TopicOutcome
 from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.quotas.controller_mutations import ControllerMutationQuota

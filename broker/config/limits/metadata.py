@@ -16,7 +16,7 @@ METADATA = Area(
         ),
         Limit(
             name="Settings of groups, client metrics subscriptions, quotas, users and ACLs",
-            bounds=("rotunda.broker.metadata.storage.entity_store:MOST_BYTES",),
+            bounds=("rotunda.broker.metadata.store.entity_store:MOST_BYTES",),
             metrics=("rotunda_handler_settings_bytes",),
             beyond="POLICY_VIOLATION",
             end="they are deleted",
@@ -43,7 +43,7 @@ METADATA = Area(
         Limit(
             name="Characters of a setting; settings of one resource, or quotas of an entity, that one request changes",
             bounds=(
-                "rotunda.broker.metadata.configs.alter_configs:MOST_CHARACTERS",
+                "rotunda.broker.metadata.configs.config_changes:MOST_CHARACTERS",
                 "rotunda.broker.apis.cluster.controller_access:MOST_CHANGES",
             ),
             metrics=("rotunda_request_errors_total",),
@@ -52,7 +52,7 @@ METADATA = Area(
         ),
         Limit(
             name="Responses of the controller for repeated requests",
-            bounds=("rotunda.broker.metadata.storage.request_dedup:MOST_REQUESTS",),
+            bounds=("rotunda.broker.metadata.store.request_dedup:MOST_REQUESTS",),
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the oldest are dropped",
             end="the broker starts",

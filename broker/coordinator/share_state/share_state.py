@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from rotunda.broker.coordinator.group_memory import GROUP_BYTES
 from rotunda.broker.coordinator.share_state.dead_letters import DeadLetters
 from rotunda.broker.coordinator.share_state.shard import ShareCounts, ShareGroup, ShareStateShard
-from rotunda.broker.log.maintenance_tasks import DELETE_RECORDS
+from rotunda.broker.log.owner_tasks import DELETE_RECORDS
 from rotunda.broker.metadata.features import SHARE_VERSION
 from rotunda.broker.partitions.share.share_window import DeliveryTerms
 from rotunda.broker.protocol.routing import SHARE_TOPIC, coordinator_partition
 
 if TYPE_CHECKING:
+    from rotunda.broker.coordinator.coordinator_loader import Replayer
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.group_coordinator import OpenNow
     from rotunda.broker.coordinator.group_memory import GroupMemory
     from rotunda.broker.coordinator.locator import CoordinatorLocator
-    from rotunda.broker.coordinator.replay import Replayer
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.scheduling.peer_tasks import TargetTasks
     from rotunda.broker.scheduling.timers import Timer, Timers

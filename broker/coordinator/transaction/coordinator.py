@@ -44,10 +44,10 @@ from rotunda.broker.steps import Steps
 
 if TYPE_CHECKING:
     from rotunda.broker.clock import Clock
+    from rotunda.broker.coordinator.coordinator_loader import Replayer
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
     from rotunda.broker.coordinator.group_coordinator import OpenNow
     from rotunda.broker.coordinator.locator import CoordinatorLocator
-    from rotunda.broker.coordinator.replay import Replayer
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.broker.scheduling.timers import Timer, Timers
 

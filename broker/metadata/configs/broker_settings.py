@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from rotunda.broker.config.broker_config import BrokerConfig
 from rotunda.broker.errors import ConfigError
 from rotunda.broker.metadata.configs.stored_values import KEEP_RECORDS_OF_ALL, SetAside
-from rotunda.broker.metadata.storage.entity_store import BROKER
-from rotunda.broker.metadata.storage.metadata_file import (
+from rotunda.broker.metadata.store.entity_store import BROKER
+from rotunda.broker.metadata.store.metadata_file import (
     CERTIFICATES,
     CONFIGURATION_FILE,
     EVERY_BROKER,

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from rotunda.broker.config.broker_config import BrokerConfig
 from rotunda.broker.metadata.configs.broker_settings import BrokerSettings
-from rotunda.broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
+from rotunda.broker.metadata.configs.quota_entities import ClientQuotas, QuotaEntity, quotas_of
 from rotunda.broker.metadata.configs.stored_values import SetAside
-from rotunda.broker.metadata.storage.entity_store import Entities, EntityKind, replace_changed
-from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader
+from rotunda.broker.metadata.store.entity_store import Entities, EntityKind, replace_changed
+from rotunda.broker.metadata.store.metadata_reader import MetadataDelta, MetadataReader
 from rotunda.broker.security.sasl.user_credentials import UserCredentials
 
 INTERVAL_NS = 100_000_000

@@ -21,10 +21,10 @@ from rotunda.broker.config.group_config import GROUP_CONFIGS
 from rotunda.broker.config.topic_config import TOPIC_CONFIGS
 from rotunda.broker.errors import ApiError
 from rotunda.broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS
-from rotunda.broker.metadata.configs.client_quotas import is_entity, quotas_of
+from rotunda.broker.metadata.configs.quota_entities import is_entity, quotas_of
 from rotunda.broker.metadata.features import finalized_levels
-from rotunda.broker.metadata.storage.entity_store import BROKER, TOPIC, EntityKind, StoredValue
-from rotunda.broker.metadata.storage.metadata_file import CERTIFICATES, LOG_LEVELS, UNTIL_RESTART
+from rotunda.broker.metadata.store.entity_store import BROKER, TOPIC, EntityKind, StoredValue
+from rotunda.broker.metadata.store.metadata_file import CERTIFICATES, LOG_LEVELS, UNTIL_RESTART
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.security.acl.acls import Acl, acls_of
 from rotunda.broker.security.sasl.user_credentials import UserCredentials

@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 
 from rotunda.broker.errors import ApiError
 from rotunda.broker.metadata.metadata_cache import MetadataCache
-from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
-from rotunda.broker.metadata.storage.store import Transaction
+from rotunda.broker.metadata.store.metadata_store import Transaction
+from rotunda.broker.metadata.store.request_dedup import TopicOutcome
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.security.acl.acls import Acl, AclFilter, acls_of, stored_name
 from rotunda.broker.security.acl.authorizer import Authorizer

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from rotunda.broker.metadata.configs.stored_values import SetAside, check_readable
 from rotunda.broker.metadata.security.scram_users import MECHANISMS, Upsertion, changed_users
-from rotunda.broker.metadata.storage.entity_store import EntityKind
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.reader import MetadataReader
-from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.store.entity_store import EntityKind
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
 from rotunda.broker.security.sasl.scram_credential import new_salt, salted
 
 

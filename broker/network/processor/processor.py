@@ -17,7 +17,7 @@ from rotunda.broker.network.accounting.network_time import NetworkTime
 from rotunda.broker.network.handoff import HandoffReceiver
 from rotunda.broker.network.processor.channel import Channel
 from rotunda.broker.network.processor.lowest_priority import excess_channels
-from rotunda.broker.network.processor.maintenance import Maintenance
+from rotunda.broker.network.processor.periodic_tasks import PeriodicTasks
 from rotunda.broker.network.processor.request_reader import RequestReader
 from rotunda.broker.network.processor.resender import Resender
 from rotunda.broker.network.processor.response_reader import ResponseReader
@@ -72,7 +72,7 @@ class Processor:
         unsendable = self._responses.unsendable
         self._repeats = Resender(self._reader, self._by_id, unsendable, self._warnings, self._disconnected)
         self._unwritten, self.tls = UnwrittenResponses(now_ns), TlsListeners(now_ns)
-        self._maintenance = Maintenance(counts[:2], (self._reader, self._responses, self.tls), self._by_id)
+        self._periodic_tasks = PeriodicTasks(counts[:2], (self._reader, self._responses, self.tls), self._by_id)
         self._new_waiting = self._draining = False
         self._output_max_bytes, self._idle_ns = config.output_max_bytes, config.connections_max_idle_ms * 1_000_000
         self.sessions = NewSessions(names_hosts=bool(config.authorizer_class_name))
@@ -215,7 +215,7 @@ class Processor:
         self._disconnected.clear()
 
     def close_expired_connection(self) -> None:
-        """Close slow connections and the longest idle one if idle too long (``B17``); run maintenance that is due."""
+        """Close slow connections and the longest idle one if idle too long (``B17``); run due periodic tasks."""
         now_ns = self._now_ns()
         if self._reader.memory.is_short:
             for channel, slow in self._reader.memory.too_slow(now_ns):
@@ -225,8 +225,8 @@ class Processor:
         if self._idle_ns >= 0 and (idle := self._selector.idle_since(now_ns - self._idle_ns)) is not None:
             self._close(idle, "idle")
             self._handoff.flush()
-        if now_ns >= self._maintenance.next_ns:
-            self._maintenance.look(now_ns)
+        if now_ns >= self._periodic_tasks.next_ns:
+            self._periodic_tasks.look(now_ns)
 
     def move(self, handlers: int, generations: Mapping[int, int]) -> None:
         """Route to this number of handlers; resend unanswered requests of other generations to their owners (`E04`)."""
@@ -270,7 +270,7 @@ class Processor:
         for channel in list(self._by_id.values()):
             self._close(channel, "shutdown")
         self.finished.is_prepared = True
-        self._maintenance.publish(self._now_ns())
+        self._periodic_tasks.publish(self._now_ns())
 
     def _watched_event(self, fd: int) -> None:
         if fd == self._handoff.fileno():

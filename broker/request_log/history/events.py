@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rotunda.broker.config.broker_config import find_key
-from rotunda.broker.metadata.configs.client_quotas import entity_text
-from rotunda.broker.metadata.storage.entity_store import EntityKind
-from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
+from rotunda.broker.metadata.configs.quota_entities import entity_text
+from rotunda.broker.metadata.store.entity_store import EntityKind
+from rotunda.broker.metadata.store.metadata_reader import MetadataDelta, MetadataReader, TopicRecord
 from rotunda.broker.text_table import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rotunda.broker.handler.request_handler import EVERY_WAY, SpecialWays
+from rotunda.broker.handler.request_handler import ALL_FAST_PATHS, FastPathSettings
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.routing import GROUP_TOPIC, coordinator_partition
@@ -41,10 +41,10 @@ def broker_with_groups(
     directory: Path,
     topics: Mapping[str, int] = MappingProxyType({"topic": 4}),
     settings: Mapping[str, str] | None = None,
-    ways: SpecialWays = EVERY_WAY,
+    fast_paths: FastPathSettings = ALL_FAST_PATHS,
 ) -> Iterator[SteppedBroker]:
     """Yield a broker with topics and those of groups and transactions, which is closed afterwards."""
-    broker = SteppedBroker(directory, settings=settings, ways=ways)
+    broker = SteppedBroker(directory, settings=settings, fast_paths=fast_paths)
     for name, partitions in topics.items():
         broker.create(name, partitions)
     open_coordinator_topics(broker)

@@ -19,7 +19,7 @@ from rotunda.broker.cleaner.deleted_files import remove_doomed
 from rotunda.broker.cleaner.retention import retained_from
 from rotunda.broker.cleaner.segments import Published, SegmentedLog, look_at
 from rotunda.broker.errors import ApiError
-from rotunda.broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
+from rotunda.broker.log.owner_tasks import BYTES, RETAIN, SWAP
 from rotunda.broker.log.segments.segment_swap import SegmentSwap
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.text_table import counted
@@ -74,7 +74,7 @@ class Place(NamedTuple):
         return self.topic, self.partition
 
 
-class Maintenance:
+class LogCleaner:
     """The partitions of one broker. `refresh` updates `metadata`."""
 
     def __init__(

@@ -1,8 +1,8 @@
 """The stored settings of named entities other than topics: groups, quotas, features ...
 
-Part of `store`, which owns the file and its transactions. An entity is a kind, a name and a mapping of keys to values;
-the module that declares the kind's keys defines the meaning of names and values. The entities of the last changes are
-recorded, so a reader reads only those, and a whole kind only at its start.
+Part of `metadata_store`, which owns the file and its transactions. An entity is a kind, a name and a mapping of keys to
+values; the module that declares the kind's keys defines the meaning of names and values. The entities of the last
+changes are recorded, so a reader reads only those, and a whole kind only at its start.
 """
 
 from __future__ import annotations

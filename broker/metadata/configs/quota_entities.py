@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rotunda.broker.errors import ApiError
-from rotunda.broker.metadata.storage.entity_store import Entities
+from rotunda.broker.metadata.store.entity_store import Entities
 from rotunda.broker.protocol.error_codes import ErrorCode
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"

@@ -1,9 +1,9 @@
 """The outcomes of the last requests that changed topics, stored in the metadata file for repeated requests.
 
-Part of `store`, which owns the file and its transactions. A controller may be killed after a change is committed and
-before its client has the response; its replacement receives the request again. The change of a request includes the
-outcomes, so they are recorded if and only if the change is: the replacement returns them and changes nothing. A request
-is identified by a text that is unique until the broker restarts; the restart deletes all outcomes.
+Part of `metadata_store`, which owns the file and its transactions. A controller may be killed after a change is
+committed and before its client has the response; its replacement receives the request again. The change of a request
+includes the outcomes, so they are recorded if and only if the change is: the replacement returns them and changes
+nothing. A request is identified by a text that is unique until the broker restarts; the restart deletes all outcomes.
 """
 
 from __future__ import annotations

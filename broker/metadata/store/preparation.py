@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rotunda.broker.errors import ApiError, BootFailed
-from rotunda.broker.metadata.storage.metadata_file import UNTIL_RESTART, metadata_path
-from rotunda.broker.metadata.storage.store import MetadataStore, nothing_to_do
+from rotunda.broker.metadata.store.metadata_file import UNTIL_RESTART, metadata_path
+from rotunda.broker.metadata.store.metadata_store import MetadataStore, nothing_to_do
 
 
 def prepare(

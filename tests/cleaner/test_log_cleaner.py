@@ -1,4 +1,4 @@
-"""The order of partitions in maintenance, and its handling of faulty ones."""
+"""The order of partitions in the log cleaner, and its handling of faulty ones."""
 
 import errno
 import shutil
@@ -12,10 +12,10 @@ import pytest
 from rotunda.broker.cleaner import compaction
 from rotunda.broker.cleaner.clean_offsets import CleanOffsets
 from rotunda.broker.cleaner.cleaned_segment import CleanedSegment
-from rotunda.broker.cleaner.maintenance import Maintenance
+from rotunda.broker.cleaner.log_cleaner import LogCleaner
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log import checkpoints
-from rotunda.broker.log.maintenance_tasks import SWAP
+from rotunda.broker.log.owner_tasks import SWAP
 from rotunda.broker.log.segments.segment_swap import SegmentSwap
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.shm.tables.partitions import STATE_OPEN, PartitionTable
@@ -63,7 +63,7 @@ class Partitions:
             log_config=lambda _: self.config,
         )
         self.ask = self._ask
-        self.maintenance = Maintenance(
+        self.log_cleaner = LogCleaner(
             metadata,  # type: ignore[arg-type]
             table,
             self.clock,
@@ -80,7 +80,7 @@ class Partitions:
 
     def is_compacted(self, index: int) -> bool:
         """Whether a round has been over a partition."""
-        return bool(self.maintenance._clean_offsets.of(("t", index), self.topic_id))
+        return bool(self.log_cleaner._clean_offsets.of(("t", index), self.topic_id))
 
 
 def test_a_full_disk_keeps_nobody_else_from_being_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,12 +95,12 @@ def test_a_full_disk_keeps_nobody_else_from_being_compacted(tmp_path: Path, monk
 
     with monkeypatch.context() as patched:
         patched.setattr(compaction, "CleanedSegment", FullDisk)
-        assert not partitions.maintenance.compact_dirtiest()
-        assert partitions.maintenance.compact_dirtiest()
-        assert not partitions.maintenance.compact_dirtiest()
+        assert not partitions.log_cleaner.compact_dirtiest()
+        assert partitions.log_cleaner.compact_dirtiest()
+        assert not partitions.log_cleaner.compact_dirtiest()
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
-    assert partitions.maintenance.compact_dirtiest()
+    assert partitions.log_cleaner.compact_dirtiest()
     assert partitions.is_compacted(0)
 
 
@@ -108,8 +108,8 @@ def test_an_owner_that_cannot_follow_keeps_nobody_else_from_being_compacted(tmp_
     """Its log may be offline."""
     partitions = Partitions(tmp_path, 2)
     partitions.logs[0].log.reject_everything()
-    assert not partitions.maintenance.compact_dirtiest()
-    assert partitions.maintenance.compact_dirtiest()
+    assert not partitions.log_cleaner.compact_dirtiest()
+    assert partitions.log_cleaner.compact_dirtiest()
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]
 
 
@@ -122,11 +122,11 @@ def flip(file: Path, at: int) -> None:
 def test_a_partition_without_batches_is_left_alone(tmp_path: Path) -> None:
     partitions = Partitions(tmp_path, 2)
     flip(min((tmp_path / "t-0").glob("*.log")), 16)  # the magic of the first batch
-    assert not partitions.maintenance.compact_dirtiest()
-    assert partitions.maintenance.compact_dirtiest()
-    assert not partitions.maintenance.compact_dirtiest()
-    assert not partitions.maintenance.compact_dirtiest()
-    assert partitions.maintenance.uncleanable == {("t", 0)}
+    assert not partitions.log_cleaner.compact_dirtiest()
+    assert partitions.log_cleaner.compact_dirtiest()
+    assert not partitions.log_cleaner.compact_dirtiest()
+    assert not partitions.log_cleaner.compact_dirtiest()
+    assert partitions.log_cleaner.uncleanable == {("t", 0)}
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]
 
 
@@ -135,11 +135,11 @@ def test_a_damaged_batch_is_named_once_and_its_partition_compacted(
 ) -> None:
     partitions = Partitions(tmp_path, 1)
     flip(min((tmp_path / "t-0").glob("*.log")), 70)
-    assert partitions.maintenance.compact_dirtiest()
-    assert not partitions.maintenance.uncleanable
+    assert partitions.log_cleaner.compact_dirtiest()
+    assert not partitions.log_cleaner.uncleanable
     assert len(partitions.logs[0].batches()) > 1
-    partitions.maintenance._clean_offsets.forget([("t", 0)])
-    assert partitions.maintenance.compact_dirtiest()
+    partitions.log_cleaner._clean_offsets.forget([("t", 0)])
+    assert partitions.log_cleaner.compact_dirtiest()
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert line.startswith("t-0: compaction left out 1 batch that cannot be read")
     assert line.endswith("the first at offset 0: its checksum is wrong")
@@ -147,9 +147,9 @@ def test_a_damaged_batch_is_named_once_and_its_partition_compacted(
 
 def test_a_cleaner_continues_from_where_the_one_before_it_has_come(tmp_path: Path) -> None:
     before = Partitions(tmp_path, 1)
-    assert before.maintenance.compact_dirtiest()
+    assert before.log_cleaner.compact_dirtiest()
     found = CleanOffsets(tmp_path)
-    assert found.of(("t", 0), FIRST) == before.maintenance._clean_offsets.of(("t", 0), FIRST)
+    assert found.of(("t", 0), FIRST) == before.log_cleaner._clean_offsets.of(("t", 0), FIRST)
     assert found.of(("t", 0), FIRST) is not None
 
 
@@ -171,20 +171,20 @@ def test_a_partition_is_in_the_checkpoint_before_its_first_segments_are_exchange
     partitions.ask = ask_and_read
     with monkeypatch.context() as patched:
         patched.setattr(checkpoints, "replace_file", replace_none)
-        assert not partitions.maintenance.compact_dirtiest()
+        assert not partitions.log_cleaner.compact_dirtiest()
     assert found == []
-    assert not partitions.maintenance.compact_dirtiest(), "the round that failed is postponed"
-    assert partitions.maintenance.compact_dirtiest()
+    assert not partitions.log_cleaner.compact_dirtiest(), "the round that failed is postponed"
+    assert partitions.log_cleaner.compact_dirtiest()
     assert found[0] == {("t", 0): 0}
     assert partitions.is_compacted(0)
 
 
 def test_what_was_clean_of_a_deleted_topic_is_dirty_in_its_successor(tmp_path: Path) -> None:
     """Though the deletion was not seen: no log has two records of one key."""
-    assert Partitions(tmp_path, 1).maintenance.compact_dirtiest()
+    assert Partitions(tmp_path, 1).log_cleaner.compact_dirtiest()
     shutil.rmtree(tmp_path / "t-0")
     successor = Partitions(tmp_path, 1, LATER)
-    assert successor.maintenance.compact_dirtiest()
+    assert successor.log_cleaner.compact_dirtiest()
     [log] = successor.logs
     active = log.look().active.base_offset
     keys = [record.key for record in log.records() if record.offset < active]
@@ -193,9 +193,9 @@ def test_what_was_clean_of_a_deleted_topic_is_dirty_in_its_successor(tmp_path: P
 
 def test_a_deleted_topic_leaves_the_checkpoint_at_once(tmp_path: Path) -> None:
     partitions = Partitions(tmp_path, 1)
-    assert partitions.maintenance.compact_dirtiest()
+    assert partitions.log_cleaner.compact_dirtiest()
     partitions.deleted = [(SimpleNamespace(name="t"), SimpleNamespace(index=0))]
-    partitions.maintenance.refresh()
+    partitions.log_cleaner.refresh()
     assert not partitions.is_compacted(0)
     assert checkpoints.read_offsets(tmp_path / checkpoints.CLEANER_FILE) == {}
 
@@ -239,14 +239,14 @@ def test_a_round_whose_settings_change_begins_again_by_the_new_ones(tmp_path: Pa
     asked = partitions.ask
     if late:
         partitions.ask = lambda *_: (INVALID_CONFIG, b"")
-    assert partitions.maintenance.compact_dirtiest()
+    assert partitions.log_cleaner.compact_dirtiest()
     assert late or len(reads) == 5
     assert not partitions.is_compacted(0)
     assert [path.name for path in sorted((tmp_path / "t-0").glob("*.log"))] == before
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
     if changed == "delete_retention_ms":
         partitions.config, partitions.pause, partitions.ask = new, lambda _: None, asked
-        assert partitions.maintenance.compact_dirtiest()
+        assert partitions.log_cleaner.compact_dirtiest()
         assert partitions.is_compacted(0)
 
 
@@ -259,6 +259,6 @@ def test_a_cleaner_that_is_switched_off_stops_in_the_middle_of_a_round(tmp_path:
         partitions.settings.log_cleaner_enable = len(reads) < 3
 
     partitions.pause = switch_off
-    partitions.maintenance.compact_dirtiest()
+    partitions.log_cleaner.compact_dirtiest()
     assert len(reads) == 3
     assert not partitions.is_compacted(0)

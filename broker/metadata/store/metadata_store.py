@@ -1,8 +1,8 @@
 """The writer of the cluster's metadata: topics, partitions and their rows, settings, quotas, in one SQLite file.
 
-The controller process is the only writer; every other process reads the changes since its last read (`reader`). Each
-change has the next number of one counter, which the processes compare to detect whether they are up to date.
-Independent of Kafka's rules: the caller has validated them.
+The controller process is the only writer; every other process reads the changes since its last read
+(`metadata_reader`). Each change has the next number of one counter, which the processes compare to detect whether they
+are up to date. Independent of Kafka's rules: the caller has validated them.
 
 A deleted topic stays as a *tombstone* until the owners of its partitions have released their rows in the shared
 partition table; the rows of a tombstone stay assigned and are not reused. When tombstones are dropped, ``floor``
@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from rotunda.broker.errors import ApiError, BootFailed
-from rotunda.broker.metadata.storage import request_dedup
-from rotunda.broker.metadata.storage.entity_store import (
+from rotunda.broker.metadata.store import request_dedup
+from rotunda.broker.metadata.store.entity_store import (
     BROKER,
     TOPIC,
     Check,
@@ -30,7 +30,7 @@ from rotunda.broker.metadata.storage.entity_store import (
     stage_names,
     used_bytes,
 )
-from rotunda.broker.metadata.storage.metadata_file import (
+from rotunda.broker.metadata.store.metadata_file import (
     BUSY_TIMEOUT_S,
     FORMAT,
     complete_schema,
@@ -38,7 +38,7 @@ from rotunda.broker.metadata.storage.metadata_file import (
     make_private,
     state_of,
 )
-from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.metadata.store.request_dedup import TopicOutcome
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.steps import Steps
 

@@ -36,7 +36,7 @@ class Found(NamedTuple):
     content: bytes = b""
 
 
-class Storage:
+class FileSystem:
     """A directory of small text files."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:

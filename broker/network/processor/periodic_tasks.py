@@ -25,8 +25,8 @@ LOOK_NS: Final = 1_000_000
 GIVE_BACK_NS: Final = 1_000_000_000
 
 
-class Maintenance:
-    """The maintenance of one processor."""
+class PeriodicTasks:
+    """The periodic tasks of one processor."""
 
     def __init__(
         self,

@@ -16,18 +16,18 @@ import pytest
 
 from ops.reliability.frames import NAMES, FrameMaker
 from rotunda.broker.apis.table import APIS
-from rotunda.broker.handler.request_handler import EVERY_WAY, SpecialWays
+from rotunda.broker.handler.request_handler import ALL_FAST_PATHS, FastPathSettings
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.groups.requests import Member, broker_with_groups, groups_of
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import NO_WAYS, SteppedBroker
+from tests.support.stepped_broker import NO_FAST_PATHS, SteppedBroker
 
 TOPICS = dict.fromkeys(NAMES[:3], 4)
 #: Random requests of each version.
 FRAMES = 2
-NO_CACHES: Final = SpecialWays(cache_bytes=0)
+NO_CACHES: Final = FastPathSettings(cache_bytes=0)
 
 
 class Asked(NamedTuple):
@@ -57,7 +57,7 @@ def random_corpus(chance: random.Random, topic_ids: tuple[bytes, ...]) -> list[A
 
 
 class Frequent:
-    """The requests that have special ways, with and without errors, by their fields."""
+    """The requests that have fast paths, with and without errors, by their fields."""
 
     def __init__(self, broker: SteppedBroker, member: Member) -> None:
         topic = broker.topic(NAMES[0])
@@ -136,20 +136,20 @@ def answers(broker: SteppedBroker, corpus: list[Asked]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("_course", range(2))
-def test_every_api_responds_in_the_same_bytes_without_its_special_ways(tmp_path: Path, _course: int) -> None:
+def test_every_api_responds_in_the_same_bytes_without_its_fast_paths(tmp_path: Path, _course: int) -> None:
     """The ids that a broker makes, and the size of its disk, are the same in each course."""
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     disk = os.statvfs(tmp_path)
     courses: list[tuple[list[Asked], list[bytes], Counter[int]]] = []
     corpus: list[Asked] = []
-    for ways in (EVERY_WAY, NO_CACHES, NO_WAYS):
+    for fast_paths in (ALL_FAST_PATHS, NO_CACHES, NO_FAST_PATHS):
         chance = random.Random(seed)
         with (
             mock.patch.object(os, "urandom", chance.randbytes),
             mock.patch.object(os, "statvfs", return_value=disk),
             mock.patch.object(secrets, "randbelow", chance.randrange),
-            broker_with_groups(tmp_path / "broker", TOPICS, ways=ways) as broker,
+            broker_with_groups(tmp_path / "broker", TOPICS, fast_paths=fast_paths) as broker,
         ):
             member = Member(broker, groups_of(broker, 0, 1)[0])
             member.join()

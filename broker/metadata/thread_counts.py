@@ -13,9 +13,9 @@ from rotunda.broker.errors import ApiError, ConfigError
 from rotunda.broker.metadata.configs.broker_settings import BrokerSettings, settings_in_force
 from rotunda.broker.metadata.configs.listener_changes import check_listeners
 from rotunda.broker.metadata.configs.stored_values import SetAside
-from rotunda.broker.metadata.storage.entity_store import BROKER
-from rotunda.broker.metadata.storage.metadata_file import metadata_path
-from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.store.entity_store import BROKER
+from rotunda.broker.metadata.store.metadata_file import metadata_path
+from rotunda.broker.metadata.store.metadata_reader import MetadataReader
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.security.tls.checks import check_tls
 

@@ -1,7 +1,7 @@
 """The metadata file: its name, its tables, and the encoding of its state and settings.
 
-Used by the writer (`store`), by readers (`reader`) and by the check of the file before the broker starts. One SQLite
-file in WAL mode.
+Used by the writer (`metadata_store`), by readers (`metadata_reader`) and by the check of the file before the broker
+starts. One SQLite file in WAL mode.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from rotunda.broker.metadata.features import INITIAL_LEVELS
-from rotunda.broker.metadata.storage import request_dedup
-from rotunda.broker.metadata.storage.entity_store import (
+from rotunda.broker.metadata.store import request_dedup
+from rotunda.broker.metadata.store.entity_store import (
     EntityKind,
     add_tables,
     ensure_schema,

@@ -1,7 +1,7 @@
 """The reader of the cluster's metadata: reads the changes of the file since a process's last read.
 
-Runs in every process except in the controller's writer (`store`), which it never blocks: in WAL mode a reader sees
-whole changes only. Independent of Kafka's rules.
+Runs in every process except in the controller's writer (`metadata_store`), which it never blocks: in WAL mode a reader
+sees whole changes only. Independent of Kafka's rules.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rotunda.broker.metadata.storage.entity_store import (
+from rotunda.broker.metadata.store.entity_store import (
     RECORDED_CHANGES,
     Entities,
     EntityKind,
     read_changed_entities,
     read_entities,
 )
-from rotunda.broker.metadata.storage.metadata_file import BUSY_TIMEOUT_S, decode_configs, has_schema, state_of
+from rotunda.broker.metadata.store.metadata_file import BUSY_TIMEOUT_S, decode_configs, has_schema, state_of
 from rotunda.broker.steps import ELEMENTS_AT_ONCE, Steps, finished
 
 _ROWS_AT_ONCE = ELEMENTS_AT_ONCE
