@@ -20,7 +20,6 @@ PAGES = {
     "docs/behaviours.md": ("tests.behaviours", "describe_markdown"),
     "docs/configuration.md": ("rotunda.broker.config.reference_page", "describe_markdown"),
     "docs/layout.md": ("rotunda.shm.layout_page", "describe_markdown"),
-    "docs/limits.md": ("rotunda.broker.config.limits.page", "describe_markdown"),
     "docs/metrics.md": ("rotunda.broker.metrics.reference_page", "describe_markdown"),
     "docs/producer-settings.md": ("rotunda.broker.client.producer.settings_page", "describe_markdown"),
     "docs/request-log.md": ("rotunda.broker.request_log.columns", "describe_markdown"),

@@ -15,7 +15,6 @@ PAGES = (
     "docs/behaviours.md",
     "docs/configuration.md",
     "docs/layout.md",
-    "docs/limits.md",
     "docs/metrics.md",
     "docs/producer-settings.md",
     "docs/request-log.md",

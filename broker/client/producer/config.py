@@ -24,7 +24,7 @@ from rotunda.broker.text_table import did_you_mean
 _LOG: Final = logging.getLogger(__name__)
 
 #: Settings of Kafka 0.8 to 0.10, and their replacements.
-LEGACY: Final[Mapping[str, str]] = {
+_LEGACY: Final[Mapping[str, str]] = {
     "metadata.fetch.timeout.ms": "max.block.ms",
     "timeout.ms": "request.timeout.ms",
 }
@@ -241,7 +241,7 @@ def _without_legacy(given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(name, str):
             raise ConfigError(f"invalid setting name {name!r:.60}: not a str")
     named = dict(given)
-    for old, new in LEGACY.items():
+    for old, new in _LEGACY.items():
         if old in named:
             value = named.pop(old)
             _LOG.warning("%s is a name of Kafka 0.10: use %s", old, new)

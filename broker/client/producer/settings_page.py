@@ -5,14 +5,13 @@ Runs only when the docs are generated or checked.
 
 from __future__ import annotations
 
-from rotunda.broker.client.producer.config import KEYS, LEGACY, REJECTED, WITHOUT_MEANING
+from rotunda.broker.client.producer.config import KEYS, REJECTED, WITHOUT_MEANING
 from rotunda.broker.config.reference_page import settings_table
 
 _INTRODUCTION = """\
 # Settings of the producer
 
-Generated from `broker/client/producer` by `python ops/pages.py`. Names, types, defaults and ranges are those of Kafka
-4.4. See [producer](producer.md) for their use.
+Names, types, defaults and ranges are those of Kafka 4.4. See [producer](producer.md) for their use.
 """
 
 _ACCESS = """\
@@ -40,12 +39,5 @@ def describe_markdown() -> str:
             "Rejected:",
             "",
             *(f"- `{name}`: {reason}" for name, reason in sorted(REJECTED.items())),
-            "",
-            "## Names of Kafka 0.10",
-            "",
-            "They are read as their replacements, with a warning.",
-            "",
-            *(f"- `{old}`: `{new}`" for old, new in sorted(LEGACY.items())),
-            "- `block.on.buffer.full`: `max.block.ms`, unlimited for true and 0 for false",
         ]
     )
