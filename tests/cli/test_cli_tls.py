@@ -6,7 +6,6 @@ import os
 import socket
 import ssl
 import stat
-import subprocess
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -153,15 +152,9 @@ def test_what_cannot_be_is_rejected_with_the_remedy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("user", ["", "admin"])
 @pytest.mark.parametrize("certificate", [None, Path("/o'ne/cli\"ent.pem")])
-def test_settings_of_every_client_can_be_read(user: str, certificate: Path | None, tmp_path: Path) -> None:
+def test_settings_of_every_client_can_be_read(user: str, certificate: Path | None) -> None:
     texts = snippets(Access("one:1,two:2", Path("/o'ne/ca.pem"), certificate, user))
     for client in ("confluent-kafka", "kafka-python", "aiokafka"):
         ast.parse(texts[client])
-    script = tmp_path / "client.js"
-    script.write_text(texts["kafkajs"])
-    subprocess.run(["node", "--check", script], check=True)
-    program = tmp_path / "client.go"
-    program.write_text("package main\n\nfunc main() {\n" + texts["franz-go"] + "}\n")
-    subprocess.run(["gofmt", program], check=True, stdout=subprocess.DEVNULL)
     for name, text in texts.items():
-        assert ("SASL_SSL" in text) is (bool(user) and name not in ("kafkajs", "franz-go")), name
+        assert ("SASL_SSL" in text) is bool(user), name

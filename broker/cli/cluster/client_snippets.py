@@ -33,8 +33,6 @@ def snippets(access: Access) -> dict[str, str]:
         "kafka-python": _kafka_python(access),
         "aiokafka": _aiokafka(access),
         "java": java_properties(access),
-        "kafkajs": _kafkajs(access),
-        "franz-go": _franz_go(access),
         "kcat": _kcat(access),
     }
 
@@ -115,57 +113,8 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\")
 
 
-def _kafkajs(access: Access) -> str:
-    tls = [f"ca: [fs.readFileSync({_quoted(str(access.ca))})]"]
-    if access.certificate:
-        tls += [f"{name}: fs.readFileSync({_quoted(str(access.certificate))})" for name in ("key", "cert")]
-    lines = [
-        f"  brokers: [{', '.join(map(_quoted, access.bootstrap.split(',')))}],",
-        f"  ssl: {{ {', '.join(tls)} }},",
-    ]
-    if access.user:
-        mechanism = _quoted(access.mechanism.lower())
-        password = f"process.env.{PASSWORD_VARIABLE}"
-        lines.append(f"  sasl: {{ mechanism: {mechanism}, username: {_quoted(access.user)}, password: {password} }},")
-    head = ("const fs = require('fs');", "const { Kafka } = require('kafkajs');", "", "const kafka = new Kafka({")
-    return "\n".join((*head, *lines, "});")) + "\n"
-
-
-def _franz_go(access: Access) -> str:
-    lines = [
-        f"ca, _ := os.ReadFile({_double_quoted(str(access.ca))})",
-        "roots := x509.NewCertPool()",
-        "roots.AppendCertsFromPEM(ca)",
-        "config := &tls.Config{RootCAs: roots}",
-    ]
-    if access.certificate:
-        file = _double_quoted(str(access.certificate))
-        lines += [
-            f"pair, _ := tls.LoadX509KeyPair({file}, {file})",
-            "config.Certificates = []tls.Certificate{pair}",
-        ]
-    lines += [
-        "client, err := kgo.NewClient(",
-        f"\tkgo.SeedBrokers({', '.join(map(_double_quoted, access.bootstrap.split(',')))}),",
-        "\tkgo.DialTLSConfig(config),",
-    ]
-    if access.user:
-        way = "AsSha256Mechanism" if access.mechanism == "SCRAM-SHA-256" else "AsSha512Mechanism"
-        password = f"os.Getenv({_double_quoted(PASSWORD_VARIABLE)})"
-        lines.append(f"\tkgo.SASL(scram.Auth{{User: {_double_quoted(access.user)}, Pass: {password}}}.{way}()),")
-    return "\n".join((*lines, ")")) + "\n"
-
-
 def _kcat(access: Access) -> str:
     options = [f"-X {name}={value}" for name, value in _librdkafka(access).items() if name != "bootstrap.servers"]
     if access.user:
         options.append(f'-X sasl.password="${PASSWORD_VARIABLE}"')
     return " \\\n  ".join((f"kcat -b {access.bootstrap}", *options, "-L")) + "\n"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _double_quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
