@@ -1,6 +1,6 @@
 """Settings of Kafka that this broker does not implement: accepted or rejected, with the reason.
 
-All of Kafka's are known here. One without meaning for this broker is accepted, stored and described, and has no effect;
+One without meaning for this broker is accepted, stored and described, and has no effect;
 the broker lists them at its start. One with an effect that the broker would silently not provide is rejected with the
 reason, unless it has Kafka's default. Pure; the tables are read on first use.
 """
@@ -101,7 +101,7 @@ REJECTED: Mapping[str, str] = MappingProxyType(
 )
 
 #: Kafka's dynamic settings that are set per broker.
-_PER_BROKER = ("listeners", "listener.security.protocol.map", "principal.builder.class", "sasl.", "ssl.")
+_PER_BROKER = ("principal.builder.class", "sasl.", "ssl.")
 
 #: Kafka's least values for changes while the broker runs, where the range in a file begins below.
 _LEAST_WHILE_RUNNING: Mapping[str, int] = MappingProxyType({"log.cleaner.threads": 1})
@@ -118,9 +118,14 @@ LISTENER_ONLY = frozenset(
 
 @cache
 def kafka_settings() -> Mapping[str, Key]:
-    """Return every setting that Kafka has for a broker, by name, with its type, default and update mode there."""
+    """Return the settings that only Kafka implements, by name, with type, default and update mode there."""
+    return MappingProxyType(parse_settings(TABLE))
+
+
+def parse_settings(table: str) -> dict[str, Key]:
+    """Return settings by name, from lines as in `kafka_settings`."""
     settings = {}
-    for line in TABLE.strip().splitlines():
+    for line in table.strip().splitlines():
         name, kind, mode, default, *ranges = line.split()
         least, most = [int(bound) if bound else None for bound in ranges[0].split("..")] if ranges else (None, None)
         key = Key(name=name, kind=Kind[kind], default=None, doc="", nullable=default == "null")
@@ -130,12 +135,11 @@ def kafka_settings() -> Mapping[str, Key]:
             dynamic=mode == "dynamic",
             per_broker=mode == "dynamic" and name.startswith(_PER_BROKER),
             sensitive=key.kind is Kind.PASSWORD,
-            choices=("required", "requested", "none") if name == "ssl.client.auth" else (),
             least=least,
             most=most,
             least_while_running=_LEAST_WHILE_RUNNING.get(name),
         )
-    return MappingProxyType(settings)
+    return settings
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Every setting of a Kafka 4.4 broker, as its brokers return it in DescribeConfigs: type, whether dynamic, default.
+"""The settings of a Kafka 4.4 broker that Rotunda does not implement: type, whether dynamic, default.
 
-Kafka settings that Rotunda does not implement are reported read-only with Kafka's default, since tools expect them;
-they cannot be set to another value. Facts only; `broker.config.kafka` has their meaning here.
+As Kafka returns them in DescribeConfigs, since tools expect them. Facts only; `broker.config.kafka` has their meaning
+here.
 """
 
 from __future__ import annotations
@@ -11,29 +11,16 @@ from __future__ import annotations
 TABLE = """
 add.partitions.to.txn.retry.backoff.max.ms INT fixed 100 0..
 add.partitions.to.txn.retry.backoff.ms INT fixed 20 1..
-advertised.listeners LIST fixed null
 alter.config.policy.class.name CLASS fixed null
 alter.log.dirs.replication.quota.window.num INT fixed 11 1..
 alter.log.dirs.replication.quota.window.size.seconds INT fixed 1 1..
-authorizer.class.name STRING fixed ''
-auto.create.topics.enable BOOLEAN fixed true
 auto.leader.rebalance.enable BOOLEAN fixed true
 background.threads INT dynamic 10 1..
 broker.heartbeat.interval.ms INT fixed 2000
-broker.id INT fixed -1
-broker.rack STRING fixed null
 broker.session.timeout.ms INT fixed 9000
 client.quota.callback.class CLASS fixed null
-compression.gzip.level INT dynamic -1
-compression.lz4.level INT dynamic 9
-compression.type STRING dynamic producer
-compression.zstd.level INT dynamic 3
 config.providers LIST dynamic ''
-connection.failed.authentication.delay.ms INT fixed 100
-connections.max.idle.ms LONG fixed 600000
-connections.max.reauth.ms LONG fixed 0
 controlled.shutdown.enable BOOLEAN fixed true
-controller.listener.names LIST fixed null
 controller.quorum.append.linger.ms INT fixed 25 0..
 controller.quorum.auto.join.enable BOOLEAN fixed false
 controller.quorum.bootstrap.servers LIST fixed ''
@@ -45,66 +32,20 @@ controller.quorum.fetch.timeout.ms INT fixed 2000 0..
 controller.quorum.request.timeout.ms INT fixed 2000 0..
 controller.quorum.retry.backoff.ms INT fixed 20 0..
 controller.quorum.voters LIST fixed ''
-controller.quota.window.num INT fixed 11
-controller.quota.window.size.seconds INT fixed 1
 controller.socket.timeout.ms INT fixed 30000
 cordoned.log.dirs LIST dynamic ''
 create.topic.policy.class.name CLASS fixed null
-default.replication.factor INT fixed 1
 delegation.token.expiry.check.interval.ms LONG fixed 3600000 1..
 delegation.token.expiry.time.ms LONG fixed 86400000 1..
 delegation.token.max.lifetime.ms LONG fixed 604800000 1..
 delegation.token.secret.key PASSWORD fixed null
 delete.records.purgatory.purge.interval.requests INT fixed 1
-delete.topic.enable BOOLEAN fixed true
 early.start.listeners LIST fixed null
-errors.deadletterqueue.auto.create.topics.enable BOOLEAN dynamic false
-errors.deadletterqueue.topic.name.prefix STRING dynamic dlq.
-fetch.max.bytes INT fixed 57671680
 fetch.purgatory.purge.interval.requests INT fixed 1000
 follower.fetch.last.tiered.offset.enable BOOLEAN dynamic false
-group.consumer.assignment.interval.ms INT dynamic 1000
-group.consumer.assignors LIST fixed uniform,range
-group.consumer.heartbeat.interval.ms INT fixed 5000
-group.consumer.max.assignment.interval.ms INT fixed 15000
-group.consumer.max.heartbeat.interval.ms INT fixed 15000
-group.consumer.max.session.timeout.ms INT fixed 60000
-group.consumer.max.size INT fixed 2147483647
-group.consumer.migration.policy STRING fixed bidirectional
-group.consumer.min.assignment.interval.ms INT fixed 0
-group.consumer.min.heartbeat.interval.ms INT fixed 5000
-group.consumer.min.session.timeout.ms INT fixed 45000
-group.consumer.session.timeout.ms INT fixed 45000
-group.coordinator.append.linger.ms INT fixed -1
 group.coordinator.background.threads INT fixed 2 1..
 group.coordinator.cached.buffer.max.bytes INT dynamic 1048588 524288..
-group.coordinator.rebalance.protocols LIST fixed classic,consumer,streams
 group.coordinator.threads INT fixed 4 1..
-group.initial.rebalance.delay.ms INT fixed 3000
-group.max.session.timeout.ms INT fixed 1800000
-group.max.size INT fixed 2147483647
-group.min.session.timeout.ms INT fixed 6000
-group.share.assignment.interval.ms INT dynamic 1000 0..
-group.share.assignors LIST fixed simple
-group.share.delivery.count.limit INT fixed 5 2..10
-group.share.heartbeat.interval.ms INT fixed 5000 1..
-group.share.max.assignment.interval.ms INT fixed 15000 0..
-group.share.max.delivery.count.limit INT fixed 10 5..25
-group.share.max.heartbeat.interval.ms INT fixed 15000 1..
-group.share.max.partition.max.record.locks INT fixed 4000 2000..10000
-group.share.max.record.lock.duration.ms INT fixed 60000 30000..3600000
-group.share.max.session.timeout.ms INT fixed 60000 1..
-group.share.max.share.sessions INT fixed 2000 1..
-group.share.max.size INT fixed 200 1..1000
-group.share.min.assignment.interval.ms INT fixed 0 0..
-group.share.min.delivery.count.limit INT fixed 2 2..5
-group.share.min.heartbeat.interval.ms INT fixed 5000 1..
-group.share.min.partition.max.record.locks INT fixed 100 100..2000
-group.share.min.record.lock.duration.ms INT fixed 15000 1000..30000
-group.share.min.session.timeout.ms INT fixed 45000 1..
-group.share.partition.max.record.locks INT fixed 2000 100..10000
-group.share.record.lock.duration.ms INT fixed 30000 1000..3600000
-group.share.session.timeout.ms INT fixed 45000 1..
 group.streams.assignment.interval.ms INT dynamic 1000 0..
 group.streams.assignors LIST fixed sticky
 group.streams.heartbeat.interval.ms INT fixed 5000 1..
@@ -122,62 +63,20 @@ group.streams.rack.aware.assignment.tags LIST fixed ''
 group.streams.session.timeout.ms INT fixed 45000 1..
 group.streams.topology.description.plugin.class CLASS fixed null
 initial.broker.registration.timeout.ms INT fixed 60000
-inter.broker.listener.name STRING fixed null
 kafka.metrics.polling.interval.secs INT fixed 10 1..
 kafka.metrics.reporters LIST fixed ''
 leader.imbalance.check.interval.seconds LONG fixed 300 1..
-listener.security.protocol.map STRING dynamic \
-SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
-listeners LIST dynamic PLAINTEXT://:9092
-log.cleaner.backoff.ms LONG dynamic 15000
-log.cleaner.dedupe.buffer.size LONG dynamic 134217728
-log.cleaner.delete.retention.ms LONG dynamic 86400000
-log.cleaner.enable BOOLEAN fixed true
 log.cleaner.io.buffer.load.factor DOUBLE dynamic 0.9
 log.cleaner.io.buffer.size INT dynamic 524288 0..
-log.cleaner.io.max.bytes.per.second DOUBLE dynamic 1.7976931348623157E308
-log.cleaner.max.compaction.lag.ms LONG dynamic 9223372036854775807
-log.cleaner.min.cleanable.ratio DOUBLE dynamic 0.5
-log.cleaner.min.compaction.lag.ms LONG dynamic 0
 log.cleaner.threads INT dynamic 1 0..
-log.cleanup.policy LIST dynamic delete
-log.dir LIST fixed /tmp/kafka-logs
 log.dir.failure.timeout.ms LONG fixed 30000 1..
-log.dirs LIST fixed null
-log.flush.interval.messages LONG dynamic 9223372036854775807
-log.flush.interval.ms LONG dynamic null
 log.flush.offset.checkpoint.interval.ms INT fixed 60000 0..
-log.flush.scheduler.interval.ms LONG fixed 9223372036854775807
 log.flush.start.offset.checkpoint.interval.ms INT fixed 60000 0..
-log.index.interval.bytes INT dynamic 4096
-log.index.size.max.bytes INT dynamic 10485760
 log.local.retention.bytes LONG dynamic -2 -2..
 log.local.retention.ms LONG dynamic -2 -2..
-log.message.timestamp.after.max.ms LONG dynamic 3600000
-log.message.timestamp.before.max.ms LONG dynamic 9223372036854775807
-log.message.timestamp.type STRING dynamic CreateTime
-log.preallocate BOOLEAN dynamic false
 log.remote.copy.lag.bytes LONG dynamic -1 -1..
 log.remote.copy.lag.ms LONG dynamic 0 -1..
-log.retention.bytes LONG dynamic -1
-log.retention.check.interval.ms LONG fixed 300000
-log.retention.hours INT fixed 168
-log.retention.minutes INT fixed null
-log.retention.ms LONG dynamic null
-log.roll.hours INT fixed 168
-log.roll.jitter.hours INT fixed 0
-log.roll.jitter.ms LONG dynamic null
-log.roll.ms LONG dynamic null
-log.segment.bytes INT dynamic 1073741824
-log.segment.delete.delay.ms LONG dynamic 60000
-max.connection.creation.rate INT dynamic 2147483647
-max.connections INT dynamic 2147483647
-max.connections.per.ip INT dynamic 2147483647
-max.connections.per.ip.overrides STRING dynamic ''
-max.decompressed.message.bytes INT dynamic 2147483639 1..2147483639
-max.incremental.fetch.session.cache.slots INT fixed 1000
 max.request.partition.size.limit INT fixed 2000 1..
-message.max.bytes INT dynamic 1048588
 metadata.log.dir STRING fixed null
 metadata.log.max.record.bytes.between.snapshots LONG fixed 20971520 1..
 metadata.log.max.snapshot.interval.ms LONG fixed 3600000 0..
@@ -190,31 +89,15 @@ metric.reporters LIST dynamic org.apache.kafka.common.metrics.JmxReporter
 metrics.num.samples INT fixed 2 1..
 metrics.recording.level STRING fixed INFO
 metrics.sample.window.ms LONG fixed 30000 1..
-min.insync.replicas INT dynamic 1
-node.id INT fixed null
-num.io.threads INT dynamic 8
-num.network.threads INT dynamic 3
-num.partitions INT fixed 1
 num.recovery.threads.per.data.dir INT dynamic 2 1..
 num.replica.alter.log.dirs.threads INT fixed null
 num.replica.fetchers INT dynamic 1 1..
-offset.metadata.max.bytes INT fixed 4096
 offsets.commit.timeout.ms INT fixed 5000 1..
 offsets.load.buffer.size INT fixed 5242880 1..
-offsets.retention.check.interval.ms LONG fixed 600000
-offsets.retention.minutes INT fixed 10080
 offsets.topic.compression.codec INT fixed 0
-offsets.topic.num.partitions INT fixed 50
-offsets.topic.replication.factor SHORT fixed 3
-offsets.topic.segment.bytes INT fixed 104857600
 principal.builder.class CLASS dynamic org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
-process.roles LIST fixed null
-producer.id.expiration.ms INT dynamic 86400000
 producer.purgatory.purge.interval.requests INT fixed 1000
-queued.max.request.bytes LONG fixed -1
 queued.max.requests INT fixed 500 1..
-quota.window.num INT fixed 11
-quota.window.size.seconds INT fixed 1
 remote.fetch.max.wait.ms INT dynamic 500 1..
 remote.list.offsets.request.timeout.ms LONG dynamic 30000 1..
 remote.log.index.file.cache.total.size.bytes LONG dynamic 1073741824 1..
@@ -255,7 +138,6 @@ replication.quota.window.num INT fixed 11 1..
 replication.quota.window.size.seconds INT fixed 1 1..
 request.timeout.ms INT fixed 30000
 sasl.client.callback.handler.class CLASS fixed null
-sasl.enabled.mechanisms LIST dynamic GSSAPI
 sasl.jaas.config PASSWORD dynamic null
 sasl.kerberos.kinit.cmd STRING dynamic /usr/bin/kinit
 sasl.kerberos.min.time.before.relogin LONG dynamic 60000
@@ -290,75 +172,31 @@ sasl.oauthbearer.assertion.private.key.passphrase PASSWORD fixed null
 sasl.oauthbearer.assertion.template.file STRING fixed null
 sasl.oauthbearer.client.credentials.client.id STRING fixed null
 sasl.oauthbearer.client.credentials.client.secret PASSWORD fixed null
-sasl.oauthbearer.clock.skew.seconds INT fixed 30
-sasl.oauthbearer.expected.audience LIST fixed ''
-sasl.oauthbearer.expected.issuer STRING fixed null
-sasl.oauthbearer.jwks.endpoint.refresh.ms LONG fixed 3600000
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG fixed 10000
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG fixed 100
-sasl.oauthbearer.jwks.endpoint.url STRING fixed null
 sasl.oauthbearer.jwt.retriever.class CLASS fixed org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
 sasl.oauthbearer.jwt.validator.class CLASS fixed org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
 sasl.oauthbearer.scope STRING fixed null
-sasl.oauthbearer.scope.claim.name STRING fixed scope
-sasl.oauthbearer.sub.claim.name STRING fixed sub
 sasl.oauthbearer.token.endpoint.url STRING fixed null
 sasl.server.callback.handler.class CLASS fixed null
-sasl.server.max.receive.size INT fixed 524288
 security.inter.broker.protocol STRING fixed PLAINTEXT
 security.providers STRING fixed null
 share.coordinator.append.linger.ms INT fixed -1 -1..
 share.coordinator.cached.buffer.max.bytes INT dynamic 1048588 524288..
 share.coordinator.load.buffer.size INT fixed 5242880 1..
-share.coordinator.snapshot.update.records.per.snapshot INT fixed 500 0..500
 share.coordinator.state.topic.compression.codec INT fixed 0
-share.coordinator.state.topic.min.isr SHORT fixed 2 1..
-share.coordinator.state.topic.num.partitions INT fixed 50 1..
-share.coordinator.state.topic.replication.factor SHORT fixed 3 1..
-share.coordinator.state.topic.segment.bytes INT fixed 104857600 1..
 share.coordinator.threads INT fixed 1 1..
 share.coordinator.write.timeout.ms INT fixed 5000 1..
 share.fetch.purgatory.purge.interval.requests INT fixed 1000
 socket.connection.setup.timeout.max.ms LONG fixed 30000
 socket.connection.setup.timeout.ms LONG fixed 10000
-socket.listen.backlog.size INT fixed 50
-socket.receive.buffer.bytes INT fixed 102400
-socket.request.max.bytes INT fixed 104857600
-socket.send.buffer.bytes INT fixed 102400
 ssl.allow.dn.changes BOOLEAN fixed false
 ssl.allow.san.changes BOOLEAN fixed false
-ssl.cipher.suites LIST dynamic ''
-ssl.client.auth STRING dynamic none
-ssl.enabled.protocols LIST dynamic TLSv1.2,TLSv1.3
 ssl.endpoint.identification.algorithm STRING dynamic https
 ssl.engine.factory.class CLASS dynamic null
-ssl.key.password PASSWORD dynamic null
 ssl.keymanager.algorithm STRING dynamic SunX509
-ssl.keystore.certificate.chain PASSWORD dynamic null
-ssl.keystore.key PASSWORD dynamic null
-ssl.keystore.location STRING dynamic null
-ssl.keystore.password PASSWORD dynamic null
-ssl.keystore.type STRING dynamic JKS
-ssl.principal.mapping.rules STRING fixed DEFAULT
 ssl.protocol STRING dynamic TLSv1.3
 ssl.provider STRING dynamic null
 ssl.secure.random.implementation STRING dynamic null
 ssl.trustmanager.algorithm STRING dynamic PKIX
-ssl.truststore.certificates PASSWORD dynamic null
-ssl.truststore.location STRING dynamic null
-ssl.truststore.password PASSWORD dynamic null
-ssl.truststore.type STRING dynamic JKS
-telemetry.max.bytes INT fixed 1048576 1..
-transaction.abort.timed.out.transaction.cleanup.interval.ms INT fixed 10000
-transaction.max.timeout.ms INT fixed 900000
-transaction.partition.verification.enable BOOLEAN dynamic true
-transaction.remove.expired.transaction.cleanup.interval.ms INT fixed 3600000
 transaction.state.log.load.buffer.size INT fixed 5242880 1..
-transaction.state.log.min.isr INT fixed 2
-transaction.state.log.num.partitions INT fixed 50
-transaction.state.log.replication.factor SHORT fixed 3
-transaction.state.log.segment.bytes INT fixed 104857600
 transaction.two.phase.commit.enable BOOLEAN fixed false
-transactional.id.expiration.ms INT fixed 604800000
-unclean.leader.election.enable BOOLEAN dynamic false
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rotunda.broker.config.broker_config import BROKER_KEYS, BrokerConfig, load
-from rotunda.broker.config.kafka import REJECTED, kafka_settings, kept_key, without_meaning
+from rotunda.broker.config.kafka import REJECTED, kafka_settings, kept_key, parse_settings, without_meaning
 from rotunda.broker.config.keys import render
 from rotunda.broker.config.notes import start_notes
 from rotunda.broker.errors import ConfigError
@@ -22,6 +22,11 @@ from rotunda.broker.metadata.configs.config_descriptions import (
     describe_cluster_default,
 )
 
+#: Every setting of a Kafka 4.4 broker, as it describes them.
+KAFKA = {
+    **kafka_settings(),
+    **parse_settings((Path(__file__).parent / "served_settings.txt").read_text(encoding="utf-8")),
+}
 NOTE = "settings without effect here (docs/configuration.md): "
 
 
@@ -67,7 +72,7 @@ def test_settings_are_described_as_kafka_describes_them() -> None:
     """V16, V17: of 350 settings. Of those that are served the type is Kafka's, and nearly always the default."""
     config = load(None, {}, {})
     entries = described(config)
-    kafka = kafka_settings()
+    kafka = KAFKA
     assert len(kafka) == 350
     assert kafka.keys() <= entries.keys()
     assert {name for name in kafka if entries[name].config_type != kafka[name].kind} == set()
@@ -86,7 +91,7 @@ def test_settings_are_described_as_kafka_describes_them() -> None:
 def test_a_file_with_a_default_of_kafka_is_accepted() -> None:
     """Unless it wants more replicas than one, no id, or a listener without authentication on all interfaces."""
     rejected = set()
-    for name, setting in kafka_settings().items():
+    for name, setting in KAFKA.items():
         value = render(setting.default)
         try:
             load(None, {} if value is None else {name: value}, {})
@@ -111,7 +116,7 @@ def test_streams_groups_are_named_as_not_served() -> None:
 
 
 def test_no_secret_of_kafka_is_shown() -> None:
-    secrets = [name for name, setting in kafka_settings().items() if setting.sensitive]
+    secrets = [name for name, setting in KAFKA.items() if setting.sensitive]
     assert len(secrets) == 10
     for config in (
         load(None, {}, {}),
@@ -138,9 +143,10 @@ def test_no_secret_of_a_listener_is_shown() -> None:
 
 def test_each_setting_of_kafka_is_served_kept_or_rejected() -> None:
     """V16, V17: a setting that is newly served is removed from the tables of `broker.config.kafka`."""
-    validated = {name for name in kafka_settings() if name in REJECTED or without_meaning(name)}
-    assert validated | BROKER_KEYS.keys() >= kafka_settings().keys()
+    validated = {name for name in KAFKA if name in REJECTED or without_meaning(name)}
+    assert validated | BROKER_KEYS.keys() >= KAFKA.keys()
     assert validated & BROKER_KEYS.keys() == set()
+    assert kafka_settings().keys() & BROKER_KEYS.keys() == set()
 
 
 def test_what_has_no_meaning_is_kept_and_named_in_one_line(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def broker(broker_directory: Path) -> Iterator[BrokerProcess]:
 
 def test_settings_of_brokers(broker: BrokerProcess) -> None:
     """Of the accepted values two of each setting are stored at once: one of the broker, one of all brokers."""
-    kept = [key for name in kafka_settings() if name not in BROKER_KEYS and (key := kept_key(name)) is not None]
+    kept = [key for name in kafka_settings() if (key := kept_key(name)) is not None]
     walker = Walker(broker)
     own = [(BROKER, "1", name, value) for name, value in OF_THE_BROKER.items()]
     assert walker.set_configs(own) == own

@@ -270,9 +270,9 @@ def table_lines(titles: Sequence[str], rows: Iterable[Row], columns: int) -> lis
             widths[-1] -= excess
         else:
             widths.pop()
-    lines = []
+    lines: list[Line] = []
     for row in table:
-        line = []
+        line: list[Text] = []
         for (text, style), title, size in zip(row, titles, widths, strict=False):
             shown = fitted(text, size)
             padding = " " * (size - width(shown))

@@ -94,7 +94,7 @@ def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
 @cache
 def _kept_at_default() -> Mapping[str, ConfigEntry]:
     nothing_set = load(None, {}, {})
-    return {name: _kept_entry(name, nothing_set) for name in kafka_settings() if name not in BROKER_KEYS}
+    return {name: _kept_entry(name, nothing_set) for name in kafka_settings()}
 
 
 def _kept_entry(name: str, broker: BrokerConfig) -> ConfigEntry:
