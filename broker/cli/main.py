@@ -155,7 +155,10 @@ class _Parser(argparse.ArgumentParser):
             from rotunda.broker.text_table import did_you_mean  # noqa: PLC0415 - only for an error
 
             name, known = found["name"], re.findall(r"[\w-]+", found["known"])
-            message = f"unknown {found['kind'].lower()} {name}{did_you_mean(name, known)}; see {self.prog} --help"
+            hint = did_you_mean(name, known)
+            if found["kind"] == "COMMAND" and name in importlib.import_module("rotunda.spark.jobs").JOBS:
+                hint = f" (did you mean {self.prog} report {name}?)"
+            message = f"unknown {found['kind'].lower()} {name}{hint}; see {self.prog} --help"
         super().error(message)
 
 

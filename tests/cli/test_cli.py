@@ -162,6 +162,7 @@ def test_help_of_a_command() -> None:
         (("topc",), "unknown command topc (did you mean topic?); see rotunda --help"),
         (("topic", "lsit"), "unknown action lsit (did you mean list?); see rotunda topic --help"),
         (("zzz",), "unknown command zzz; see rotunda --help"),
+        (("diagnose",), "unknown command diagnose (did you mean rotunda report diagnose?); see rotunda --help"),
         (
             ("acl", "add", "--principal", "User:a"),
             "unrecognized arguments: --principal User:a (did you mean --deny-principal or --allow-principal?); see "

@@ -84,7 +84,7 @@ def test_the_size_of_an_installation(wheel: Path) -> None:
     for name in names:
         files = [each for each in distribution(name).files or [] if each.suffix != ".pyc"]
         size_bytes += sum(Path(str(each.locate())).stat().st_size for each in files)
-    assert size_bytes < 150_000_000
+    assert size_bytes < 140_000_000
     assert len(names) <= 29
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import numpy as np
 import pytest
 
 from rotunda.broker.ipc.listener_table import ListenerEntry
+from rotunda.broker.metadata.store.entity_store import EntityKind
+from rotunda.broker.metadata.store.metadata_store import MetadataStore
 from rotunda.broker.request_log.columns import DATASETS
 from rotunda.broker.request_log.history.hour_files import HourFiles, newest, remove_earlier
 from rotunda.broker.request_log.history.largest import MOST_NAMES, OTHERS
 from rotunda.broker.request_log.history.minutes import MOST_EVENTS
 from rotunda.broker.request_log.part_files import DAMAGED, HOUR_US, apply_retention, hour_path
+from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType, stored_name
 from rotunda.broker.status.history import HistoryReader
 from rotunda.shm.rings.recorder_rings import Retention
 from rotunda.shm.storage import StorageReading, StorageState
@@ -330,6 +334,21 @@ def test_events_are_noticed_without_requests(bench: HistoryBench) -> None:
     assert found["certificate"] == "PLAINTEXT: valid until 2030-03-17"
     assert len(bench.read("history")) == 5
     assert not bench.recorder.is_busy
+
+
+def test_a_new_acl_is_an_event_in_words(bench: HistoryBench) -> None:
+    acl = Acl(ResourceType.TOPIC, "orders", PatternType.PREFIXED, "User:alice", "*", Operation.READ, Permission.ALLOW)
+    with closing(MetadataStore.open(bench.metadata)) as store:
+        with store.transaction() as transaction:
+            transaction.set_entity(EntityKind.GROUP, "known before", {"consumer.session.timeout.ms": "1"})
+        bench.record()
+        with store.transaction() as transaction:
+            transaction.set_entity(EntityKind.ACL, stored_name(acl), {"": 1})
+        bench.metadata_version = 2
+    bench.run_once(2_000)
+    bench.run_once(MINUTE_MS)
+    found = [(row["name"], row["detail"]) for row in bench.history("event")]
+    assert found == [("security", "ACL ALLOW READ on TOPIC orders (prefixed) for User:alice from * added")]
 
 
 def test_events_of_a_discarded_minute_may_be_written_later(bench: HistoryBench) -> None:

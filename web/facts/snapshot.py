@@ -132,7 +132,7 @@ def _totals(
         records_per_s=total(each.records_per_s for each in targets),
         connections=sum(each.connections for each in processors),
         topics=sum(1 for topic in topics if not topic.internal),
-        partitions=sum(len(topic.partitions) for topic in topics),
+        partitions=sum(len(topic.partitions) for topic in topics if not topic.internal),
         log_bytes=sum(topic.size_bytes for topic in topics),
         longest_lag_s=lag_s,
         longest_lag_group=lagging,

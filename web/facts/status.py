@@ -28,7 +28,10 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """The broker as a whole, per second. `longest_lag_group` is the group with the longest known lag."""
+    """The broker as a whole, per second. `longest_lag_group` is the group with the longest known lag.
+
+    `topics` and `partitions` are without internal topics.
+    """
 
     requests_per_s: float | None
     errors_per_s: float | None

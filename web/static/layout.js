@@ -48,7 +48,7 @@ function across(facts, width) {
   boxes.forEach((box) => { box.y += (main - used) / 2; });
   const handlersEnd = targets.length > 1 ? targets.at(-2).y + targets.at(-2).height : TOP + main;
   const lower = TOP + main + 34;
-  const texts = ["accepts", "read and write", columns[2] > 330 ? "request channel: requests → and responses ←, waiting and fill" : "request channel", "respond", "keeps"];
+  const texts = ["accept", "read and write", columns[2] > 330 ? "request channel: requests → and responses ←, waiting and fill" : "request channel", "respond", "store"];
   return {
     width, lanes, targets, processors: boxes, isStacked: false,
     titles: [...texts.map((text, index) => ({ x: x[index], y: 12, text })), { x: 0, y: lower - 10, text: "not on the path of a request" }],
@@ -73,7 +73,7 @@ function stacked(facts, width) {
     y += Math.ceil(count / 2) * (height + GAP);
     return (index) => ({ x: (index % 2) * (half + GAP), y: top + Math.floor(index / 2) * (height + GAP), width: half, height });
   };
-  section("accepts");
+  section("accept");
   const acceptor = { x: 0, y, width, height: LOWER, brief: true };
   y += LOWER + GAP;
   section("↓ read and write");
@@ -89,7 +89,7 @@ function stacked(facts, width) {
     targets.push(place);
     for (const { index: processor } of processors) lanes.push({ x: 0, y: top + (index * processors.length + processor) * LANE, width, processor, place });
   });
-  section("↓ keep");
+  section("↓ store");
   const log = { x: 0, y, width, height: LOWER, brief: true };
   y += LOWER + GAP;
   section("not on the path of a request");

@@ -12,7 +12,7 @@ from rotunda.broker.security.acl.acls import Acl, AclFilter, Operation, PatternT
 
 _NO_AUTHORIZER = (
     "No Authorizer is configured on the broker: every client may do everything, and no ACLs are kept. "
-    "Set authorizer.class.name"
+    "Start it with --secure, or set authorizer.class.name"
 )
 
 

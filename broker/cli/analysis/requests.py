@@ -51,7 +51,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LOOK_AGAIN_S = 0.5
 #: Client ids are chosen by clients, so there may be any number of them.
 _CACHED_NAMES = 10_000
-_NOTHING = "no matching request in finished files; --follow shows requests at once, otherwise after request.log.roll.ms"
+_NOTHING = "no matching request; new requests are in the log after request.log.roll.ms, and at once with --follow"
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:

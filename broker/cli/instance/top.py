@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from rotunda.web.sources import Sources
 
 _LEVELS = {"calm": "green", "busy": "yellow", "stuck": "red"}
-_BAR_CELLS = 8
+_BAR_CELLS = 5
 _MOST_ROWS = 8
 _LONGEST_NAME = 30
 _LEAST_ERROR = 10
 _BUSY = 0.9
+_GAP = "  "
 
 #: Control sequences of terminals (ECMA-48).
 _STYLES = {"": "", "bold": "\x1b[1m", "dim": "\x1b[2m", "red": "\x1b[1;31m", "green": "\x1b[32m",
@@ -162,7 +163,9 @@ def _lines(now: Snapshot, columns: int) -> list[Line]:
     state = "ready" if now.ready else "not ready: " + printable("; ".join(now.reasons))
     rates = (
         f"{_count(totals.requests_per_s)} requests/s  {_count(totals.records_per_s)} records/s  "
-        f"in {byte_size(totals.bytes_in_per_s)}/s  out {byte_size(totals.bytes_out_per_s)}/s  "
+        f"in {byte_size(totals.bytes_in_per_s)}/s  out {byte_size(totals.bytes_out_per_s)}/s"
+    )
+    sizes = (
         f"{counted(totals.connections, 'connection')}  {counted(totals.topics, 'topic')}  "
         f"log {byte_size(totals.log_bytes)}"
     )
@@ -174,6 +177,7 @@ def _lines(now: Snapshot, columns: int) -> list[Line]:
         ),
         (Text(printable(now.verdict.text), _LEVELS[now.verdict.level]),),
         (Text(rates),),
+        (Text(sizes),),
     ]
     for titles, rows in (_processes(now), _apis(now), _topics(now), _groups(now)):
         if rows:
@@ -264,8 +268,8 @@ def table_lines(titles: Sequence[str], rows: Iterable[Row], columns: int) -> lis
         row[0] = Text(fitted(row[0].text, _LONGEST_NAME))
     table = [[Text(title.lstrip(">"), "dim") for title in titles], *cells]
     widths = [max(width(row[index].text) for row in table) for index in range(len(titles))]
-    while len(widths) > 1 and sum(widths) + len(widths) - 1 > columns:
-        excess = sum(widths) + len(widths) - 1 - columns
+    while len(widths) > 1 and _total(widths) > columns:
+        excess = _total(widths) - columns
         if len(widths) == len(titles) and not titles[-1].startswith(">") and widths[-1] - excess >= _LEAST_ERROR:
             widths[-1] -= excess
         else:
@@ -276,9 +280,13 @@ def table_lines(titles: Sequence[str], rows: Iterable[Row], columns: int) -> lis
         for (text, style), title, size in zip(row, titles, widths, strict=False):
             shown = fitted(text, size)
             padding = " " * (size - width(shown))
-            line += [Text(padding + shown if title.startswith(">") else shown + padding, style), Text(" ")]
+            line += [Text(padding + shown if title.startswith(">") else shown + padding, style), Text(_GAP)]
         lines.append(line)
     return lines
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
 def _bar(idle: float | None) -> Text:

@@ -17,6 +17,7 @@ from rotunda.broker.config.broker_config import find_key
 from rotunda.broker.metadata.configs.quota_entities import entity_text
 from rotunda.broker.metadata.store.entity_store import EntityKind
 from rotunda.broker.metadata.store.metadata_reader import MetadataDelta, MetadataReader, TopicRecord
+from rotunda.broker.security.acl.acls import Operation, PatternType, Permission, ResourceType, acls_of, name_of
 from rotunda.broker.text_table import counted
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ _ENTITIES: Final = {
     EntityKind.USER_CREDENTIAL: ("security", "credentials of"),
     EntityKind.ACL: ("security", "ACL"),
 }
-#: Kinds whose values are not shown.
-_SECRET: Final = frozenset({EntityKind.USER_CREDENTIAL, EntityKind.ACL})
 
 Event = dict[str, Any]
 
@@ -127,7 +126,7 @@ class EventWatch:
             yield from _listed([("topic", _topic_text(topic)) for topic in delta.topics])
             for kind, entities in delta.changed_entities.items():
                 name, noun = _ENTITIES[kind]
-                text = entity_text if kind is EntityKind.CLIENT_QUOTA else str
+                text = _TEXTS.get(kind, str)
                 yield from _listed(
                     [(name, f"{noun} {text(each)}{_values_text(kind, values)}") for each, values in entities.items()]
                 )
@@ -178,7 +177,30 @@ def _topic_text(topic: TopicRecord) -> str:
 def _values_text(kind: EntityKind, values: Mapping[str, object]) -> str:
     if not values:
         return " removed"
-    return " changed" if kind in _SECRET else ": " + ", ".join(f"{key}={value}" for key, value in values.items())
+    if kind is EntityKind.ACL:
+        return " added"
+    if kind is EntityKind.USER_CREDENTIAL:
+        return " changed"
+    return ": " + ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _acl_text(stored: str) -> str:
+    """Return an ACL in the words of `rotunda acl list`; the stored text if this version cannot read it."""
+    try:
+        [acl] = acls_of([stored])
+    except (ValueError, TypeError):
+        return stored
+    resource = f"{name_of(ResourceType, acl.resource_type)} {acl.name}"
+    if acl.pattern_type == PatternType.PREFIXED:
+        resource += " (prefixed)"
+    permission, operation = name_of(Permission, acl.permission), name_of(Operation, acl.operation)
+    return f"{permission} {operation} on {resource} for {acl.principal} from {acl.host}"
+
+
+_TEXTS: Final[Mapping[EntityKind, Callable[[str], str]]] = {
+    EntityKind.ACL: _acl_text,
+    EntityKind.CLIENT_QUOTA: entity_text,
+}
 
 
 def _listed(found: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
