@@ -158,7 +158,7 @@ class Supervisor:
         """Stop the children in order (`E05`) and wait for them; children past the deadline are killed.
 
         Those of a test's broker, whose data are deleted anyway, have nothing to save: they are killed at once. Returns
-        whether every living child ended by itself, without an error.
+        whether every living child ended by itself, without an error; onlookers, on which no log depends, may not have.
         """
         quick = self._signals.quick
         self._context.broker_words.set_draining(not quick)
@@ -166,7 +166,7 @@ class Supervisor:
             listener.socket.close()
         begin_ns = self._clock.monotonic_ns()
         total_ns = (_QUICK_STOP_MS if quick else self._config.shutdown_timeout_ms) * 1_000_000
-        counted = [child for child in self._children if child.role is not Role.WEB and not child.has_left]
+        counted = [child for child in self._children if child.role not in _ONLOOKERS and not child.has_left]
         if self._config.ephemeral and self._config.injects_faults:
             for child in self._children:
                 if child.is_alive:
@@ -340,7 +340,7 @@ class Supervisor:
                         child.kill()
             for child in self._poll(None if killed else left_ms):
                 # A child of a later stage may die meanwhile; none is restarted any more.
-                clean &= child.reap(expected=True) == 0 or child.role is Role.WEB
+                clean &= child.reap(expected=True) == 0 or child.role in _ONLOOKERS
         return clean
 
     def _foreign_fds(self) -> list[int]:

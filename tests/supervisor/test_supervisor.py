@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from rotunda.broker.cli.main import main
+from rotunda.broker.log.data_dir import remove_clean_shutdown_mark
 from rotunda.broker.network.handoff import QUEUE_SOCKETS
 from rotunda.broker.runtime import run_dir
 from rotunda.shm.tables.process_slots import ACCEPTOR
@@ -445,18 +446,23 @@ def test_a01_one_acceptor_and_the_same_processors_serve_every_listener(tmp_path:
         # No connection waits for it: on a busy machine it may be the slowest process.
         ("cleaner", ["acceptor", "processor"], ["handler", "controller"]),
         ("handler", ["acceptor", "processor", "cleaner"], ["controller"]),
+        ("recorder", ["acceptor", "processor", "cleaner", "handler", "controller"], []),
     ],
 )
 def test_e05_connections_end_before_handlers_and_the_controller_is_last(
     tmp_path: Path, deaf: str, ended: list[str], running: list[str]
 ) -> None:
-    """Each stage waits for the one before it: a process that ignores the stop delays the following ones."""
+    """Each stage waits for the one before it: a process that ignores the stop delays the following ones.
+
+    The logs of a killed process have to be recovered at the next start; the recorder has none.
+    """
     with Supervised(tmp_path, fault=f"deaf:{deaf}", shutdown_timeout_ms=600_000) as broker:
         broker.complete()
         broker.process.send_signal(signal.SIGTERM)
         wait_until(lambda: all(broker.slot(role)["state"] == "stopped" for role in ended), "the first ones stopped")
         assert {broker.slot(role)["state"] for role in (deaf, *running)} == {"running"}
         assert broker.terminate(signal.SIGINT) == 0
+    assert remove_clean_shutdown_mark(tmp_path / "data") is (deaf == "recorder")
 
 
 def test_a31_a_stop_does_not_hang_on_full_queues(tmp_path: Path) -> None:
