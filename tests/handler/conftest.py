@@ -1,5 +1,6 @@
 """Fixtures of the request loop's tests."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,14 @@ import pytest
 from tests.support.admin_cluster import AdminCluster
 from tests.support.groups.requests import broker_with_groups
 from tests.support.stepped_broker import SteppedBroker
+
+
+@pytest.fixture(autouse=True)
+def _garbage_as_it_was() -> Iterator[None]:
+    """Restore the collector's thresholds: a handler's loop changes those of its process."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -31,16 +30,6 @@ class FakeClock:
     def wall_s(self) -> float:
         """Return the same in seconds."""
         return self.now_ns / 1_000_000_000
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(False)
 
 
 def configured(**settings: object) -> io.StringIO:

@@ -3,7 +3,6 @@
 import io
 import logging
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -29,17 +28,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def log(clock: Clock) -> Iterator[io.StringIO]:
-    """Yield the log of a process whose clock the test sets."""
-    root = logging.getLogger()
-    handlers, level, hook = root.handlers[:], root.level, threading.excepthook
+def log(clock: Clock) -> io.StringIO:
+    """Return the log of a process whose clock the test sets."""
     stream = io.StringIO()
     log_setup.configure("handler", 0, stream=stream, now_ns=clock.monotonic_ns)
-    yield stream
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    threading.excepthook = hook
-    logging.captureWarnings(False)
+    return stream
 
 
 def caused_by_a_client(number: int) -> None:
