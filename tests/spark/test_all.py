@@ -1,10 +1,10 @@
 """Reports that share a session and a list of files: `rotunda report all`, and a log that grows while it is read."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,18 +22,12 @@ def test_all_reports_run_in_one_session_up_to_the_end_of_the_log(
 ) -> None:
     assert ALL not in JOBS
     assert {"latency", "slo", "quotas"} <= {*OF_ALL}
-    begun = []
-
-    @contextmanager
-    def shared(name: str, _: object, **__: object) -> Iterator[SparkSession]:
-        begun.append(name)
-        yield spark
-
-    monkeypatch.setattr(job, "session", shared)
+    session = Mock(return_value=nullcontext(spark))
+    monkeypatch.setattr(job, "session", session)
     write(tmp_path / "request-log", "requests", [request(datetime.now(UTC) - timedelta(seconds=90))])
     where = ["--input", str(tmp_path / "request-log"), "--output", str(tmp_path / "reports")]
     assert job.run_all([errors.JOB, slo.JOB], where) == 0
-    assert begun == ["all"]
+    session.assert_called_once_with("all", None, is_brief=False)
     printed = capsys.readouterr().out
     assert [line for line in printed.splitlines() if line.startswith("== ")] == ["== errors", "== slo"]
     assert "; the log on disk ends at " in printed

@@ -6,8 +6,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 import pyspark
@@ -21,63 +22,22 @@ from tests.support.deadline import wait_until
 from tests.support.feeds import random_seed
 from tests.support.generated_log import random_requests, write
 
-#: An executor of each core.
-CONF = [*FEW_PARTS, "--conf", "spark.executor.cores=1"]
+
+class Cluster(NamedTuple):
+    """The URL of a master, and the directory of its worker."""
+
+    master: str
+    work: Path
+
+    def executors(self) -> int:
+        """Return how many executors the worker has started."""
+        return len(list(self.work.glob("app-*/*/stderr")))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(4 * JOB_SECONDS)
-def test_a_master_with_a_worker_runs_what_spark_submit_is_given(tmp_path: Path) -> None:
-    seed = random_seed()
-    print(f"seed {seed}")
-    rows = random_requests(seed, 500)
-    write(tmp_path / "request-log", "requests", rows)
-    where = ["--input", str(tmp_path / "request-log"), "--output", str(tmp_path / "found"), "--by", "client"]
-    with standalone(tmp_path) as master:
-        submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", master, *CONF, "--py-files"]
-        command = [*submit, str(_package(tmp_path)), str(REPOSITORY / "spark" / "jobs" / "latency.py"), *where, *RANGE]
-        surroundings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
-        done = run(command, surroundings, 2 * JOB_SECONDS)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "found" / "summary.json").read_text())
-    assert found["rowsRead"] == len(rows)
-    assert found["tables"]["latency"]["rows"]
-    assert len(list(tmp_path.glob("worker/app-*/*/stderr"))) == 2, "executors of the job"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(4 * JOB_SECONDS)
-def test_a_master_with_a_worker_exports_a_topic_of_a_secured_broker(tmp_path: Path) -> None:
-    output = tmp_path / "orders"
-    secured = Secured(tmp_path)
-    secured.start()
-    try:
-        produce = [sys.executable, "-m", "rotunda", "produce", "orders", *secured.where]
-        export = [sys.executable, "-m", "rotunda", "report", *secured.where, "export", "orders"]
-        bare = tmp_path / "python"
-        bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-        bare.chmod(0o755)
-        with standalone(tmp_path) as master:
-            for number in (1, 2):
-                records = "".join(f"{number}-{each}\n" for each in range(100))
-                subprocess.run(produce, input=records, text=True, check=True, cwd=REPOSITORY, timeout=JOB_SECONDS)
-                where = ["--output", str(output), "--master", master]
-                done = run([*export, *where], {"PYSPARK_PYTHON": sys.executable}, JOB_SECONDS)
-                assert f"100 records of orders: run {number}" in done.stdout, done.stderr
-            subprocess.run(produce, input="more", text=True, check=True, cwd=REPOSITORY, timeout=JOB_SECONDS)
-            done = run([*export, *where], {"PYSPARK_PYTHON": str(bare)}, JOB_SECONDS)
-            assert "install 'rotunda-broker[spark]' for it, or name another one" in failed_with(done)
-        assert list(tmp_path.glob("worker/app-*/*/stderr")), "executors of the job"
-    finally:
-        secured.stop()
-    with duckdb.connect() as connection:
-        found = connection.sql(f"SELECT value FROM read_parquet('{output}/records/**/*.parquet')").fetchall()  # noqa: S608
-    assert sorted(value.decode() for (value,) in found) == sorted(f"{n}-{each}" for n in (1, 2) for each in range(100))
-
-
-@contextmanager
-def standalone(directory: Path) -> Iterator[str]:
-    """Run a master and a worker of two cores, as an administrator starts them; yield the URL of the master."""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Run a master and a worker of two cores, as an administrator starts them."""
+    directory = tmp_path_factory.mktemp("cluster")
     with ExitStack() as started:
         listening = daemon(started, directory, "master", "master.Master", "--host", "127.0.0.1", "--port", "0")
         url = wait_until(lambda: re.search(r"spark://127\.0\.0\.1:\d+", listening()), "the master", JOB_SECONDS)[0]
@@ -86,7 +46,49 @@ def standalone(directory: Path) -> Iterator[str]:
             "--work-dir", str(directory / "worker"), url,
         )  # fmt: skip
         wait_until(lambda: "Successfully registered with master" in worker(), "a worker", JOB_SECONDS)
-        yield url
+        yield Cluster(url, directory / "worker")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * JOB_SECONDS)
+def test_a_master_with_a_worker_runs_what_spark_submit_is_given(cluster: Cluster, tmp_path: Path) -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
+    rows = random_requests(seed, 500)
+    write(tmp_path / "request-log", "requests", rows)
+    before = cluster.executors()
+    where = ["--input", str(tmp_path / "request-log"), "--output", str(tmp_path / "found"), "--by", "client"]
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", cluster.master, *FEW_PARTS, "--py-files"]
+    command = [*submit, str(_package(tmp_path)), str(REPOSITORY / "spark" / "jobs" / "latency.py"), *where, *RANGE]
+    surroundings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = run(command, surroundings, 2 * JOB_SECONDS)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found" / "summary.json").read_text())
+    assert found["rowsRead"] == len(rows)
+    assert found["tables"]["latency"]["rows"]
+    assert cluster.executors() > before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * JOB_SECONDS)
+def test_a_master_with_a_worker_exports_a_topic_of_a_secured_broker(cluster: Cluster, tmp_path: Path) -> None:
+    output, before = tmp_path / "orders", cluster.executors()
+    secured = Secured(tmp_path)
+    secured.start()
+    try:
+        records = "".join(f"{each}\n" for each in range(100))
+        produce = [sys.executable, "-m", "rotunda", "produce", "orders", *secured.where]
+        subprocess.run(produce, input=records, text=True, check=True, cwd=REPOSITORY, timeout=JOB_SECONDS)
+        export = [sys.executable, "-m", "rotunda", "report", *secured.where, "export", "orders"]
+        where = ["--output", str(output), "--master", cluster.master]
+        done = run([*export, *where], {"PYSPARK_PYTHON": sys.executable}, JOB_SECONDS)
+    finally:
+        secured.stop()
+    assert "100 records of orders: run 1" in done.stdout, done.stderr
+    assert cluster.executors() > before
+    with duckdb.connect() as connection:
+        found = connection.sql(f"SELECT value FROM read_parquet('{output}/records/**/*.parquet')").fetchall()  # noqa: S608
+    assert sorted(value.decode() for (value,) in found) == sorted(records.split())
 
 
 def daemon(started: ExitStack, directory: Path, name: str, kind: str, *words: str) -> Callable[[], str]:

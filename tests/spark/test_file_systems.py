@@ -6,7 +6,6 @@ A mount table (viewfs) in front of a directory of this machine has its own schem
 import json
 import os
 import socket
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,11 @@ from rotunda.spark.file_system import FileSystem
 from rotunda.spark.hourly.lock import NAME, exclusive
 from rotunda.spark.hourly.rollups import Rollups
 from rotunda.spark.jobs import compact
-from rotunda.spark.jobs.latency import counts, transform
 from rotunda.spark.log.request_log import RequestLog, lasting
-from rotunda.spark.time_range import TimeRange
-from tests.support.feeds import random_seed
+from tests.spark.test_rollups import ALL, EVER, Log
 from tests.support.generated_log import random_requests, write
 
 HOUR = 492322
-ALL = TimeRange.of("2026-03-01T10:00:00", "2026-03-01T12:00:00", datetime(2026, 3, 2, tzinfo=UTC))
 
 
 @pytest.mark.parametrize("uri", ["s3a://lake/orders", "nothing://lake/orders"])
@@ -80,28 +76,28 @@ def test_the_lock_of_a_dead_process_is_taken_over(
         assert (tmp_path / NAME).read_text() == elsewhere
 
 
-def test_rollups_and_latency_are_those_of_the_local_file_system(
+class MountedLog(Log):
+    """A log that Spark reads through the mount table."""
+
+    root = ""
+
+    def rollups(self) -> Rollups:
+        return Rollups(self.spark, f"{self.root}/rollups", RequestLog(self.spark, f"{self.root}/request-log"))
+
+
+def test_rollups_elsewhere_are_those_of_an_independent_computation(
     spark: SparkSession, mounted: str, tmp_path: Path
 ) -> None:
-    seed = random_seed()
-    print(f"seed {seed}")
-    write(tmp_path / "request-log", "requests", random_requests(seed, 600))
-    found = []
-    for root, name in ((mounted, "there"), (str(tmp_path), "here")):
-        log = RequestLog(spark, f"{root}/request-log")
-        rollups = Rollups(spark, f"{root}/{name}", log)
-        assert set(rollups.store(range(HOUR, HOUR + 2))) == {HOUR, HOUR + 1}
-        # A manifest that is replaced, and an hour that gets a late file.
-        late = write(tmp_path / "request-log", "requests", random_requests(seed + 1, 100, 1))
-        assert [file.name for file in rollups.outdated(range(HOUR, HOUR + 2))[HOUR]] == [late[0].name]
-        assert list(rollups.store(range(HOUR, HOUR + 2))) == [HOUR]
-        assert rollups.outdated(range(HOUR, HOUR + 2)) == {}
-        table = transform(counts(rollups, ALL, ["clientId"]), ["clientId"]).collect()
-        found.append((rollups.coverage(ALL), table))
-        late[0].unlink()
-        assert rollups.coverage(ALL).rows == 700
-    there, here = found
-    assert there == here
+    log = MountedLog(spark, tmp_path)
+    log.root = mounted
+    assert set(log.rollups().store(EVER)) == {HOUR, HOUR + 1}
+    # A manifest that is replaced, and an hour that gets a late file.
+    (late,) = log.add(log.seed + 1, 100, 1)
+    assert [file.name for file in log.rollups().outdated(EVER)[HOUR]] == [late.name]
+    assert list(log.rollups().store(EVER)) == [HOUR]
+    assert log.rollups().outdated(EVER) == {}
+    late.unlink()
+    log.check()
 
 
 @pytest.mark.parametrize("which", ["local", "file", "mounted"])

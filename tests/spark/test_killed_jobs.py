@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,9 +17,6 @@ from rotunda.spark.hourly.compaction import ASIDE, HourCompaction, recover
 from rotunda.spark.hourly.stored_hours import StoredHour, StoredHours
 from rotunda.spark.log.request_log import Part
 from tests.spark.test_rollups import ALL, EVER, Log
-from tests.spark.test_runs import JOB_SECONDS, QUICK_TO_START, RANGE, command
-from tests.support.broker_process import REPOSITORY
-from tests.support.deadline import wait_until
 from tests.support.sampling import Sampling
 from tests.support.stepped_broker import Killed
 
@@ -139,16 +135,3 @@ def dying(step: str) -> tuple[str, Callable[..., None]]:
             raise Killed
 
     return ("write" if step == "a manifest" else step), killed
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(2 * JOB_SECONDS)
-def test_a_killed_rollup_process(spark: SparkSession, tmp_path: Path) -> None:
-    log = Log(spark, tmp_path)
-    arguments = command(tmp_path, "rollup", *RANGE)
-    with subprocess.Popen(arguments, cwd=REPOSITORY, env=QUICK_TO_START, stdout=subprocess.DEVNULL) as running:
-        wait_until((log.rollups_path / "manifest" / "_under_way.json").exists, "the run has begun", JOB_SECONDS)
-        running.kill()
-    log.check()
-    log.rollups().store(EVER)
-    log.check()
