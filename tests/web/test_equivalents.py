@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from rotunda.web.screens import SCREENS, Screen
+from tests.spark.test_runs import QUICK_TO_START
 from tests.support.broker_process import PAGE, REPOSITORY, BrokerProcess
 from tests.support.deadline import deadline_s, wait_until
 from tests.support.status_page import page_text
@@ -59,7 +60,9 @@ def test_the_command_does_what_the_screen_shows(broker: BrokerProcess, screen: S
     assert name == "rotunda"
     # Commands without an end only run for a moment.
     line = [sys.executable, "-m", "rotunda", *(each for each in arguments if each != "--follow")]
-    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=deadline_s(190), check=False)
+    done = subprocess.run(
+        line, cwd=REPOSITORY, env=QUICK_TO_START, capture_output=True, text=True, timeout=deadline_s(190), check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
