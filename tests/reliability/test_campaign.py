@@ -9,10 +9,10 @@ from ops.reliability import report
 from ops.reliability.campaign import ATTACKS, Campaign, Orders
 from ops.reliability.chance import source
 
-MINUTES = 0.4
+MINUTES = 0.2
 #: Of each role; other tests share the machine.
-KILLS = 2
-FRAMES = 8_000
+KILLS = 1
+FRAMES = 4_000
 
 
 @pytest.mark.slow
