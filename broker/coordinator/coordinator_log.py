@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -116,23 +117,16 @@ class CoordinatorLog:
         # Register all first: staging may fail and call a callback at once.
         self._staged.update(dict.fromkeys(runs))
         for run in runs:
-            callback = self._callback_of(run)
+            producer_id, epoch = run.producer
             try:
-                self._stage(run, callback)
+                batch = run.batch.build(
+                    self._wall_ms(), producer_id=producer_id, producer_epoch=epoch, transactional=producer_id >= 0
+                )
+                self._append(memoryview(batch), partial(self._committed, run))
             except Exception:
                 logger.exception("cannot write to %s-%d", self.topic, self.partition)
-                callback(int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1)
+                self._committed(run, int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1)
         return bool(runs)
-
-    def _stage(self, run: _Run, callback: Callable[[int, int, int], None]) -> None:
-        producer_id, epoch = run.producer
-        batch = run.batch.build(
-            self._wall_ms(),
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            transactional=producer_id >= 0,
-        )
-        self._append(memoryview(batch), callback)
 
     def give_up(self, error: int) -> None:
         """Fail all pending callbacks with an error: this process no longer writes to the partition."""
@@ -154,18 +148,15 @@ class CoordinatorLog:
         runs.append(run)
         return run
 
-    def _callback_of(self, run: _Run) -> Callable[[int, int, int], None]:
-        def callback(error: int, base_offset: int, time_ms: int) -> None:
-            del base_offset, time_ms
-            self._staged.pop(run, None)
-            if error:
-                self.has_failed = True
-            # A batch after a failure may be committed, but depends on one that is not.
-            self._call_all(run, ErrorCode.COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
-            if error:
-                self.on_failure()
-
-        return callback
+    def _committed(self, run: _Run, error: int, _base_offset: int, _time_ms: int) -> None:
+        """Call the callbacks of a batch after its commit, or after a failed one."""
+        self._staged.pop(run, None)
+        if error:
+            self.has_failed = True
+        # A batch after a failure may be committed, but depends on one that is not.
+        self._call_all(run, ErrorCode.COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
+        if error:
+            self.on_failure()
 
     def _call_all(self, run: _Run, error: int) -> None:
         committers, run.committers = run.committers, []
