@@ -22,6 +22,7 @@ from tests.cleaner.keyed_log import ROOMY, KeyedLog, Written
 from tests.log.log_writer import check_indexes
 from tests.log.transaction_model import consume
 from tests.support.record_batches import lying_batch, record_batch, records_of
+from tests.support.results import present
 
 SMALL = LogConfig(
     cleanup_policy=("compact",),
@@ -392,16 +393,12 @@ def test_offsets_are_found_by_time_and_at_vanished_offsets(tmp_path: Path) -> No
     assert log.records() == kept
     for record in log.written:
         expected = next(each for each in kept if each.timestamp_ms >= record.timestamp_ms)
-        found = finished(reader.offset_for_timestamp(record.timestamp_ms, 0, end))
-        assert found is not None
+        found = present(finished(reader.offset_for_timestamp(record.timestamp_ms, 0, end)))
         assert (found.offset, found.timestamp_ms) == (expected.offset, expected.timestamp_ms)
-        piece = reader.locate(record.offset, end, 1)
-        assert piece is not None
+        piece = present(reader.locate(record.offset, end, 1))
         data = Path(piece.path.decode()).read_bytes()[piece.position : piece.position + piece.length]
         assert next(iterate_records(data)).offset == max(record.offset, 56)
-    largest = finished(reader.max_timestamp(0, end))
-    assert largest is not None
-    assert largest.offset == 59
+    assert present(finished(reader.max_timestamp(0, end))).offset == 59
     assert reader.epoch_end_offset(log.log.leader_epoch, end[0]) == (log.log.leader_epoch, 60)
     assert reader.epoch_for_offset(3) == log.log.leader_epoch
 

@@ -21,6 +21,7 @@ from rotunda.broker.steps import finished
 from tests.cleaner.keyed_log import KeyedLog
 from tests.log.transaction_model import ABORT, marker_type
 from tests.support.fakes import FakeClock
+from tests.support.results import present
 
 #: System calls of readers.
 CALLS = ("open", "stat", "fstat", "pread", "preadv", "listdir", "scandir", "close")
@@ -219,8 +220,7 @@ def test_a_plain_read_at_a_swap(
 
     def read(reading: Reading) -> None:
         offset = PLACES[place](reading.stable)
-        found = reading.locate(offset)
-        assert found is not None
+        found = present(reading.locate(offset))
         assert offset < found.next_offset <= reading.end[0]
         seen = delivered(reading.data(found), ())
         assert {each for each in reading.surviving() if offset <= each < found.next_offset} <= seen
@@ -235,12 +235,10 @@ def test_a_look_up_by_time_at_a_swap(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def read(reading: Reading) -> None:
         written = reading.log.written[len(reading.log.written) // 3]
-        found = finished(reading.reader.offset_for_timestamp(written.timestamp_ms, 0, reading.end))
-        assert found is not None
+        found = present(finished(reading.reader.offset_for_timestamp(written.timestamp_ms, 0, reading.end)))
         later = [each.offset for each in reading.log.written if each.timestamp_ms >= written.timestamp_ms]
         assert later[0] <= found.offset <= min(each for each in reading.surviving() if each >= later[0])
-        largest = finished(reading.reader.max_timestamp(0, reading.end))
-        assert largest is not None
+        largest = present(finished(reading.reader.max_timestamp(0, reading.end)))
         assert largest.timestamp_ms == reading.log.written[-1].timestamp_ms
 
     at_every_call(tmp_path, action, read, monkeypatch, known)
@@ -266,8 +264,7 @@ def test_reads_while_segments_are_removed(
             assert delivered(reading.data(found), aborted) <= reading.committed()
             assert found.next_offset <= reading.stable
         written = reading.log.written[-1]
-        by_time = finished(reading.reader.offset_for_timestamp(written.timestamp_ms, 0, reading.end))
-        assert by_time is not None
+        by_time = present(finished(reading.reader.offset_for_timestamp(written.timestamp_ms, 0, reading.end)))
         assert by_time.offset == written.offset
 
     at_every_call(tmp_path, "delete", read, monkeypatch, known)

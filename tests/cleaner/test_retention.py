@@ -15,9 +15,9 @@ from rotunda.broker.ipc.segment_file_cache import SegmentFiles
 from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.records.record_batch import BatchHeader
 from tests.cleaner.keyed_log import KeyedLog
+from tests.support.results import present
 
 CONFIG = LogConfig(internal_segment_bytes=1 << 20, retention_ms=10_000, file_delete_delay_ms=2000)
-BATCH_BYTES = 78
 
 
 def filled(directory: Path, config: LogConfig = CONFIG, segments: int = 4, *, step_ms: int = 1000) -> KeyedLog:
@@ -118,20 +118,15 @@ def test_a_reader_finishes_with_a_removed_segment(tmp_path: Path) -> None:
     """The file stays under another name until its time is over; then its room is free."""
     log = filled(tmp_path / "t-0")
     reader, files = LogReader(log.directory), SegmentFiles()
-    found = reader.locate(1, log.end(), 1000)
-    assert found is not None
+    found = present(reader.locate(1, log.end(), 1000))
     log.log.delete_records_before(3)
     reader.forget_missing()
     assert reader.locate(1, log.end(), 1000) is None
     opened = files.open(os.fsdecode(found.path), found.inode)
     assert len(os.pread(opened.fd, found.length, found.position)) == found.length > 0
-    again = reader.locate(3, log.end(), 1000)
-    assert again is not None
-    assert again.length
+    assert present(reader.locate(3, log.end(), 1000)).length
     now_ms = (log.directory / f"{1:020d}.log.deleted").stat().st_ctime_ns // 10**6
-    wait_ms = remove_doomed(log.directory, 2000, now_ms)
-    assert wait_ms is not None
-    assert 0 < wait_ms <= 2000
+    assert 0 < present(remove_doomed(log.directory, 2000, now_ms)) <= 2000
     assert len(list(log.directory.glob("*.log.deleted"))) == 3
     assert remove_doomed(log.directory, 0, now_ms) == remove_doomed(log.directory, LEAST_DELAY_MS, now_ms)
     assert remove_doomed(log.directory, 2000, now_ms + 2100) is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 
 from rotunda.broker.coordinator.classic.protocol import NEW_MEMBER_JOIN_TIMEOUT_MS
@@ -45,7 +43,7 @@ def beat_for(coordinator: Coordinator, ms: int, *members: str) -> list[int]:
     return responses
 
 
-# ---- joining ---------------------------------------------------------------------------------------------------------
+# ---- joining --------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_member_leads_and_gets_all_members(coordinator: Coordinator) -> None:
@@ -170,7 +168,7 @@ def test_concurrent_rebalances_forget_no_member(coordinator: Coordinator) -> Non
         assert all(heartbeat(coordinator, member) == 0 for member in members)
 
 
-# ---- the assignment --------------------------------------------------------------------------------------------------
+# ---- the assignment -------------------------------------------------------------------------------------------------
 
 
 def test_nobody_gets_an_assignment_that_is_not_committed(coordinator: Coordinator) -> None:
@@ -214,7 +212,7 @@ def test_members_missing_in_the_leaders_assignment_get_an_empty_one(coordinator:
     assert (waiting[0].error_code, waiting[0].assignment) == (0, b"")
 
 
-# ---- sessions --------------------------------------------------------------------------------------------------------
+# ---- sessions -------------------------------------------------------------------------------------------------------
 
 
 def test_a_silent_member_is_removed_when_its_session_ends(coordinator: Coordinator) -> None:
@@ -247,15 +245,7 @@ def test_a_member_that_waits_for_others_does_not_expire(coordinator: Coordinator
     assert leader not in coordinator.group.members
 
 
-def test_heartbeats_set_no_timers(coordinator: Coordinator) -> None:
-    """2,000 members with a heartbeat every 3 s cost one check each, no more."""
-    leader, _ = stable_group(coordinator)
-    with mock.patch.object(coordinator.timers, "at_ns", side_effect=AssertionError):
-        for _ in range(100):
-            assert heartbeat(coordinator, leader) == 0
-
-
-# ---- leaving ---------------------------------------------------------------------------------------------------------
+# ---- leaving --------------------------------------------------------------------------------------------------------
 
 
 def test_without_its_last_member_a_group_is_empty_and_has_its_generation(coordinator: Coordinator) -> None:
@@ -283,7 +273,7 @@ def test_a_member_that_leaves_while_it_waits_gets_a_response(coordinator: Coordi
     assert waiting[0].error_code == UNKNOWN_MEMBER_ID
 
 
-# ---- static members --------------------------------------------------------------------------------------------------
+# ---- static members -------------------------------------------------------------------------------------------------
 
 
 def static_group(coordinator: Coordinator) -> list[str]:
@@ -349,7 +339,7 @@ def test_a_static_member_that_is_away_keeps_its_place_until_its_session_ends(coo
     assert follower not in coordinator.group.members
 
 
-# ---- coordinator deaths ----------------------------------------------------------------------------------------------
+# ---- coordinator deaths ---------------------------------------------------------------------------------------------
 
 
 def test_a_stable_group_continues_under_another_coordinator(coordinator: Coordinator) -> None:

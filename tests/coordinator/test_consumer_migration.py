@@ -10,6 +10,7 @@ from rotunda.broker.protocol.messages.consumer_protocol import (
 )
 from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics, described
 from tests.support.groups.members import ClassicMember, leave
+from tests.support.results import present
 
 A = (1).to_bytes(16, "big")
 ALL = frozenset(range(4))
@@ -38,8 +39,9 @@ def mixed_group(coordinator: Coordinator) -> ClassicMember:
     assert coordinator.join("new", "a").assignment == {}
     for _ in range(3):
         client.follow()
-    owned = coordinator.ask(member_id="new", member_epoch=coordinator.consumer_group.members["new"].epoch).assignment
-    assert owned is not None
+    owned = present(
+        coordinator.ask(member_id="new", member_epoch=coordinator.consumer_group.members["new"].epoch).assignment
+    )
     assert len(owned[A]) == len(client.owned["a"]) == 2
     assert coordinator.consumer_group.state_name == "Stable"
     return client

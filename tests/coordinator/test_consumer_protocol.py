@@ -18,6 +18,7 @@ from tests.support.groups.coordinator import (
     described,
     heartbeat_request,
 )
+from tests.support.results import present
 
 A, B = (number.to_bytes(16, "big") for number in (1, 2))
 ALL = frozenset(range(4))
@@ -42,7 +43,7 @@ def two_members(coordinator: Coordinator) -> None:
     assert coordinator.consumer_group.members["m2"].assigned == {A: frozenset({2, 3})}
 
 
-# ---- joining, revoking, leaving ------------------------------------------------------------------------------------
+# ---- joining, revoking, leaving -----------------------------------------------------------------------------------
 
 
 def test_the_first_member_gets_everything_and_hears_no_more_of_it(coordinator: Coordinator) -> None:
@@ -59,8 +60,7 @@ def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: 
     assert coordinator.join("m2", "a").assignment == {}
     reported = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
     assert reported.member_epoch == 2
-    kept = reported.assignment
-    assert kept is not None
+    kept = present(reported.assignment)
     assert len(kept[A]) == 2
     assert coordinator.ask(member_id="m1", member_epoch=2).member_epoch == 2, "it has not reported its partitions"
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment is None
@@ -113,7 +113,7 @@ def test_the_assignor_that_most_want_divides(coordinator: Coordinator) -> None:
     }
 
 
-# ---- topics --------------------------------------------------------------------------------------------------------
+# ---- topics -------------------------------------------------------------------------------------------------------
 
 
 def test_an_assignment_stays_for_as_long_as_is_set() -> None:
@@ -175,7 +175,7 @@ def test_a_pattern_is_resolved_again_when_topics_change(coordinator: Coordinator
     assert described(coordinator.shard) == coordinator.replayed()
 
 
-# ---- refusals ------------------------------------------------------------------------------------------------------
+# ---- refusals -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_full_group_rejects_members() -> None:
     assert coordinator.ask(member_id="m1", member_epoch=2).error_code == 0
 
 
-# ---- static members ------------------------------------------------------------------------------------------------
+# ---- static members -----------------------------------------------------------------------------------------------
 
 
 def test_a_static_member_returns_to_its_partitions(coordinator: Coordinator) -> None:
@@ -277,7 +277,7 @@ def test_a_static_member_that_stays_away_is_forgotten(coordinator: Coordinator) 
     assert coordinator.consumer_group.is_empty
 
 
-# ---- time ----------------------------------------------------------------------------------------------------------
+# ---- time ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_session_ends_without_a_heartbeat(coordinator: Coordinator) -> None:
@@ -328,7 +328,7 @@ def test_a_heartbeat_that_reports_nothing() -> None:
         assert not reports_nothing(heartbeat_request(**stated, **{name: value}))
 
 
-# ---- commits, failures and deaths ----------------------------------------------------------------------------------
+# ---- commits, failures and deaths ---------------------------------------------------------------------------------
 
 
 def test_nothing_is_reported_before_it_is_committed(coordinator: Coordinator) -> None:
@@ -384,7 +384,7 @@ def test_owned_partitions_in_a_resent_request_are_not_trusted(coordinator: Coord
     assert coordinator.ask(member_id="m1", member_epoch=3).assignment is None
 
 
-# ---- patterns ------------------------------------------------------------------------------------------------------
+# ---- patterns -----------------------------------------------------------------------------------------------------
 
 
 def test_a_slow_pattern_is_applied_when_it_has_been_resolved() -> None:
@@ -419,7 +419,7 @@ def test_members_that_leave_and_expire_wait_for_no_pattern(coordinator: Coordina
     assert described(coordinator.shard) == coordinator.replayed()
 
 
-# ---- commits of offsets --------------------------------------------------------------------------------------------
+# ---- commits of offsets -------------------------------------------------------------------------------------------
 
 
 def test_only_members_of_the_epoch_commit_and_fetch(coordinator: Coordinator) -> None:

@@ -1,16 +1,23 @@
 """CoordinatorLog: records of a turn share batches, those of one call are not split, and each callback runs once."""
 
+from __future__ import annotations
+
 import random
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
-from rotunda.broker.coordinator.coordinator_log import BATCH_BYTES, CoordinatorLog
+from rotunda.broker.coordinator.coordinator_log import BATCH_BYTES, MANY_CONNECTIONS, CommitBatcher, CoordinatorLog
+from rotunda.broker.coordinator.offsets.offset_records import OFFSET_COMMIT, numbered_offset_value, offset_value
+from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
 from rotunda.broker.coordinator.offsets.repeated_records import NumberedValue, RepeatedRecords
+from rotunda.broker.protocol.primitives import INT64
 from rotunda.broker.records.record_batch import read_header
 from rotunda.broker.records.record_reader import iterate_records
+from rotunda.broker.records.record_writer import BatchBuilder
 from tests.support.feeds import random_seed
+from tests.support.record_batches import TIMESTAMP_MS
 
 Response = Callable[[int, int, int], None]
 
@@ -77,15 +84,6 @@ def test_a_batch_ends_before_it_is_too_large_and_never_inside_a_call() -> None:
     appends.log.append([(b"d", bytes(2 * BATCH_BYTES)), (b"d2", b"")], lambda _: None)
     appends.log.flush()
     assert appends.keys() == [[b"a", b"a2"], [b"b", b"b2"], [b"c", b"c2"], [b"d", b"d2"]]
-
-
-def test_records_appended_by_a_response_wait_for_the_next_flush() -> None:
-    appends = Appends()
-    appends.log.append([(b"a", b"")], lambda _: appends.log.append([(b"b", b"")], lambda _: None))
-    appends.log.flush()
-    appends.answer()
-    assert appends.log.flush()
-    assert appends.keys() == [[b"b"]]
 
 
 def repeated(key: bytes, rest: int = 0) -> RepeatedRecords:
@@ -230,3 +228,107 @@ def test_a_fault_at_one_batch_fails_the_log_and_leaves_nobody_waiting(caplog: py
     assert log.has_failed
     assert failures
     assert "ours" in caplog.text
+
+
+# ---- commits that wait for others ------------------------------------------------------------------------------------
+
+
+MS = 1_000_000
+
+
+def commit(linger: CommitBatcher, connections: int) -> None:
+    for connection in range(connections):
+        linger.connections.add(connection)
+
+
+def test_few_never_wait_however_often_they_commit() -> None:
+    linger = CommitBatcher(lambda: 5)
+    for now_ms in range(100):
+        linger.run_once(now_ms * MS)
+        assert linger.is_over
+        for _ in range(1000):
+            commit(linger, MANY_CONNECTIONS - 1)
+
+
+def test_after_many_the_next_window_collects_until_there_are_few() -> None:
+    linger = CommitBatcher(lambda: 5)
+    linger.run_once(100 * MS)
+    commit(linger, MANY_CONNECTIONS)
+    linger.run_once(104 * MS)
+    assert linger.is_over, "no wait before there are many commits"
+    linger.run_once(105 * MS)
+    assert linger.is_over, "a window's end"
+    commit(linger, MANY_CONNECTIONS - 1)
+    for now_ms in (106, 109):
+        linger.run_once(now_ms * MS)
+        assert not linger.is_over
+    assert linger.end_ns == 110 * MS
+    linger.run_once(110 * MS)
+    assert linger.is_over
+    linger.run_once(111 * MS)
+    assert linger.is_over, "they were few in the window before"
+
+
+@pytest.mark.parametrize("linger_ms", [0, -1])
+def test_without_a_length_nothing_waits(linger_ms: int) -> None:
+    linger = CommitBatcher(lambda: linger_ms)
+    for now_ms in range(10):
+        linger.run_once(now_ms * MS)
+        commit(linger, 1000)
+        assert linger.is_over
+
+
+# ---- records from a template -----------------------------------------------------------------------------------------
+
+
+#: Around these an offset delta gets longer.
+BORDERS = (0, 63, 64, 8191, 8192)
+
+
+def some_records(numbers: random.Random) -> list[tuple[bytes, NumberedValue]]:
+    def text() -> bytes:
+        return numbers.randbytes(numbers.choice((0, 1, 30, 63, 64, 200)))
+
+    return [(text(), NumberedValue(text(), text(), text())) for _ in range(numbers.randint(1, 5))]
+
+
+def test_a_batch_is_the_same_as_of_records_encoded_one_by_one() -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
+    numbers = random.Random(seed)
+    for border in BORDERS:
+        for before in range(max(0, border - 6), border + 2):
+            records = some_records(numbers)
+            firsts = [numbers.randrange(2**63) for _ in records]
+            second = numbers.randrange(2**63)
+            others = [(b"%d" % number, b"") for number in range(before)]
+            repeated = RepeatedRecords(records)
+            builder = BatchBuilder()
+            for key, value in others:
+                builder.add(key, value)
+            encoded = repeated.encode(builder.count, firsts, second)
+            builder.add_encoded(encoded, repeated.count)
+            assert abs(len(encoded) - repeated.size_bytes) <= 8 * len(records)
+            whole = [
+                (key, b"".join((head, INT64.pack(first), middle, INT64.pack(second), tail)))
+                for (key, (head, middle, tail)), first in zip(records, firsts, strict=True)
+            ]
+            built = builder.build(TIMESTAMP_MS)
+            assert built == BatchBuilder([*others, *whole]).build(TIMESTAMP_MS)
+            assert [(each.key, each.value) for each in iterate_records(built)] == [*others, *whole]
+
+
+def test_an_offset_is_written_as_kafka_writes_it() -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
+    numbers = random.Random(seed)
+    for topic_id in (bytes(16), numbers.randbytes(16)):
+        for metadata in ("", "grün", "x" * 126, "x" * 127, "x" * 300, "ü" * 4096):
+            committed = CommittedOffset(7, numbers.randrange(-1, 9), metadata, TIMESTAMP_MS, NO_EXPIRY, topic_id)
+            value = numbered_offset_value(committed.leader_epoch, metadata, topic_id).with_numbers(7, TIMESTAMP_MS)
+            assert value == offset_value(committed)
+            read = OFFSET_COMMIT.read_value(value)
+            assert (read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.topic_id) == (
+                *committed[:4],
+                topic_id,
+            )

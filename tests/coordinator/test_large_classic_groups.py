@@ -12,6 +12,7 @@ from rotunda.broker.scheduling import timers
 from rotunda.broker.steps import ELEMENTS_AT_ONCE, finished
 from tests.support.groups.coordinator import Coordinator
 from tests.support.groups.members import SESSION_MS, heartbeat, join, join_twice, leave, sync
+from tests.support.results import present
 
 AT_ONCE = 3
 MEMBERS = 8
@@ -103,8 +104,7 @@ def test_no_member_expires_while_it_waits_for_a_response(coordinator: Coordinato
 def test_an_assignment_is_the_one_of_its_generation(coordinator: Coordinator) -> None:
     responses = joining(coordinator)
     rounds_until_all(coordinator, responses)
-    leader = coordinator.group.leader
-    assert leader is not None
+    leader = present(coordinator.group.leader)
     given = {each: sync(coordinator, each) for each in responses if each != leader}
     given[leader] = sync(coordinator, leader, {each: each.encode() for each in responses})
     coordinator.run_once()
@@ -128,8 +128,7 @@ def test_a_group_of_many_is_read_back_in_steps_and_is_there_when_all_of_it_has_b
     group.protocol_name = "range"
     finished(group.restore("consumer", 7, members))
     record = group.record(MANY)
-    steps = coordinator.shard.replay(*record, -1)
-    assert steps is not None
+    steps = present(coordinator.shard.replay(*record, -1))
     received = 0
     for _ in steps:
         received += 1

@@ -9,6 +9,7 @@ import pytest
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.groups.coordinator import Coordinator, FakeTopics, described
 from tests.support.groups.members import ClassicMember, ConsumerMember
+from tests.support.results import present
 
 SEEDS = [random.randrange(2**32) for _ in range(8)]
 TOPIC = (1).to_bytes(16, "big")
@@ -107,8 +108,7 @@ class Simulation:
         self.coordinator.replace()
 
     def grow(self) -> None:
-        topic = self.coordinator.topics.topic("a")
-        assert topic is not None
+        topic = present(self.coordinator.topics.topic("a"))
         self.coordinator.topics.make("a", min(len(topic.partitions) + 1, 9))
         self.coordinator.topics_changed()
 

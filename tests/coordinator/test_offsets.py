@@ -34,23 +34,7 @@ def offset_of(store: OffsetStore) -> int:
     return -1 if found is None else found.offset
 
 
-# ---- transactions ----------------------------------------------------------------------------------------------------
-
-
-def test_a_pending_offset_counts_when_its_transaction_is_committed() -> None:
-    store = OffsetStore()
-    store.put(*KEY, committed(1))
-    store.put_pending(7, *KEY, committed(5))
-    assert (offset_of(store), store.is_pending(*KEY)) == (1, True)
-    store.end_transaction(7, commit=True)
-    assert (offset_of(store), store.is_pending(*KEY)) == (5, False)
-
-
-def test_a_pending_offset_vanishes_when_its_transaction_is_aborted() -> None:
-    store = OffsetStore()
-    store.put_pending(7, *KEY, committed(5))
-    store.end_transaction(7, commit=False)
-    assert (offset_of(store), store.is_pending(*KEY), store.has_any(GROUP)) == (-1, False, False)
+# ---- transactions ---------------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_offset_is_not_brought_back_by_a_transaction() -> None:
@@ -187,7 +171,7 @@ def test_notes_of_an_unread_group_are_bounded() -> None:
     assert store.of_group(GROUP)["topic"][0].offset == 999
 
 
-# ---- the text of a commit --------------------------------------------------------------------------------------------
+# ---- the text of a commit -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -210,7 +194,7 @@ def test_the_text_of_a_commit_is_limited_in_utf_16_units(text: str, error: int, 
     assert [each["error_code"] for each in responses] == [error]
 
 
-# ---- retention -------------------------------------------------------------------------------------------------------
+# ---- retention ------------------------------------------------------------------------------------------------------
 
 
 def expire(coordinator: Coordinator, retention_ms: int = 1000) -> int:
@@ -298,33 +282,6 @@ def test_a_group_record_has_the_time_at_which_the_group_became_empty() -> None:
     coordinator.clock.advance_ms(5000)
     coordinator.replace()
     assert coordinator.group.state_ms == since
-
-
-def test_waiting_commits_fail_once_when_the_partition_moves() -> None:
-    coordinator = Coordinator()
-    reported: list[int] = []
-    coordinator.shard.append([(b"key", b"value")], reported.append)
-    coordinator.shard.close()
-    assert reported == [16]
-    coordinator.run_once()
-    assert reported == [16]
-
-
-@pytest.mark.parametrize("with_transaction", [False, True])
-def test_created_and_deleted_groups_leave_nothing(with_transaction: bool) -> None:
-    store = OffsetStore()
-    for number in range(1_000):
-        group = f"group-{number}"
-        store.put(group, "topic", 0, committed(1))
-        if with_transaction:
-            store.put_pending(number, group, "other", 0, committed(2))
-        store.remove(group, "topic", 0)
-        if with_transaction:
-            if number % 2:
-                store.remove(group, "other", 0)
-            store.end_transaction(number, commit=number % 3 == 0)
-            store.remove(group, "other", 0)
-    assert is_empty(store)
 
 
 def test_a_topic_has_a_reader_until_its_last_offset_is_deleted() -> None:

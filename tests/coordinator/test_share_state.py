@@ -17,6 +17,7 @@ from rotunda.broker.partitions.share.share_window import AcquireTerms, DeliveryT
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.scheduling.timers import Timers
 from tests.support.fakes import FakeClock
+from tests.support.results import present
 
 A, B = (bytes([number]) * 16 for number in (1, 2))
 PLACES = [SharePlace(A, 0), SharePlace(A, 1), SharePlace(B, 0)]
@@ -160,9 +161,7 @@ def test_a_start_offset_never_decreases_but_by_a_reset() -> None:
     store.initialize("g", PLACES[:1])
     store.shard.store("g", PLACES[0], 9, 0, [])
     store.shard.store("g", PLACES[0], 4, 0, [])
-    state = store.shard.state("g", PLACES[0])
-    assert state is not None
-    assert state.start_offset == 9
+    assert present(store.shard.state("g", PLACES[0])).start_offset == 9
 
 
 def test_the_state_of_a_deleted_topic_is_deleted() -> None:
@@ -175,7 +174,7 @@ def test_the_state_of_a_deleted_topic_is_deleted() -> None:
     assert store.shard.oldest_needed() == len(store.log.records)
 
 
-# ---- groups in use -------------------------------------------------------------------------------------------------
+# ---- groups in use ------------------------------------------------------------------------------------------------
 
 
 class InUse:

@@ -31,6 +31,7 @@ from rotunda.broker.coordinator.transaction.transaction import (
     validate_timeout,
 )
 from rotunda.broker.partitions.transaction_messages import Producer
+from tests.support.results import present
 
 PLAIN, NEWEST = 0, 2
 PLACE = ("topic", 1)
@@ -63,13 +64,12 @@ def test_the_table_of_states_is_kafkas() -> None:
         known(EMPTY).moved(PREPARE_COMMIT)
 
 
-# ---- InitProducerId --------------------------------------------------------------------------------------------------
+# ---- InitProducerId -------------------------------------------------------------------------------------------------
 
 
 def test_a_new_id_gets_a_new_producer_id_with_epoch_0() -> None:
     assert validate_init(None, init()).step is Step.NEW_PRODUCER_ID
-    made = validate_init(None, init(), 9).metadata
-    assert made is not None
+    made = present(validate_init(None, init(), 9).metadata)
     assert (made.producer_id, made.epoch, made.state, made.timeout_ms) == (9, 0, EMPTY, 2000)
 
 
@@ -97,11 +97,9 @@ def test_an_open_transaction_is_aborted_first_in_an_epoch_that_nobody_has(versio
 
 def test_a_producer_that_names_its_epoch_has_it_raised_once() -> None:
     """KIP-360: the request may be resent, or reread by another process."""
-    first = validate_init(known(EMPTY), init(Producer(7, 5))).metadata
-    assert first is not None
+    first = present(validate_init(known(EMPTY), init(Producer(7, 5))).metadata)
     assert (first.epoch, first.last_epoch) == (6, 5)
-    again = validate_init(first, init(Producer(7, 5))).metadata
-    assert again is not None
+    again = present(validate_init(first, init(Producer(7, 5))).metadata)
     assert (again.epoch, again.last_epoch) == (6, 5)
 
 
@@ -113,15 +111,13 @@ def test_a_producer_that_is_not_the_last_one_is_fenced(expected: Producer) -> No
 def test_epochs_that_are_used_up_lead_to_another_producer_id() -> None:
     worn = known(COMPLETE_COMMIT, epoch=MAX_EPOCH - 1)
     assert validate_init(worn, init()).step is Step.NEW_PRODUCER_ID
-    made = validate_init(worn, init(Producer(7, MAX_EPOCH - 1)), 9).metadata
-    assert made is not None
+    made = present(validate_init(worn, init(Producer(7, MAX_EPOCH - 1)), 9).metadata)
     assert (made.producer_id, made.epoch, made.previous_producer_id, made.last_epoch) == (9, 0, 7, MAX_EPOCH - 1)
-    again = validate_init(made, init(Producer(7, MAX_EPOCH - 1))).metadata
-    assert again is not None
+    again = present(validate_init(made, init(Producer(7, MAX_EPOCH - 1))).metadata)
     assert (again.producer_id, again.epoch) == (9, 0)
 
 
-# ---- partitions ------------------------------------------------------------------------------------------------------
+# ---- partitions -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -158,7 +154,7 @@ def test_verification_returns_the_partitions_of_the_transaction() -> None:
     assert validate_partition(known(PREPARE_COMMIT), Producer(7, 5), PLACE) == CONCURRENT
 
 
-# ---- the end ---------------------------------------------------------------------------------------------------------
+# ---- the end --------------------------------------------------------------------------------------------------------
 
 #: By state: the results of (abort, commit) below transaction version 2.
 PLAIN_ENDS = {
@@ -201,8 +197,7 @@ def test_another_producer_ends_nothing(version: int) -> None:
 @pytest.mark.parametrize(("version", "epoch"), [(PLAIN, 5), (NEWEST, 6)])
 def test_an_end_raises_the_epoch_from_version_2_on(version: int, epoch: int) -> None:
     """KIP-890: delayed requests of the transaction have an outdated epoch."""
-    prepared = validate_end(known(ONGOING), Producer(7, 5), end(True, version)).metadata
-    assert prepared is not None
+    prepared = present(validate_end(known(ONGOING), Producer(7, 5), end(True, version)).metadata)
     done = completed(prepared, 300)
     assert (prepared.state, done.state) == (PREPARE_COMMIT, COMPLETE_COMMIT)
     assert prepared.epoch == done.epoch == epoch
@@ -213,8 +208,7 @@ def test_an_end_with_the_last_epoch_gives_another_producer_id() -> None:
     worn = known(ONGOING, epoch=MAX_EPOCH - 1)
     producer = Producer(7, MAX_EPOCH - 1)
     assert validate_end(worn, producer, end(True, NEWEST)).step is Step.NEW_PRODUCER_ID
-    prepared = validate_end(worn, producer, end(True, NEWEST), 9).metadata
-    assert prepared is not None
+    prepared = present(validate_end(worn, producer, end(True, NEWEST), 9).metadata)
     assert (prepared.producer_id, prepared.epoch) == (7, MAX_EPOCH)
     done = completed(prepared, 300)
     assert (done.producer_id, done.epoch) == (9, 0)
@@ -228,8 +222,7 @@ def test_a_timeout_fences_the_producer() -> None:
     assert not timed_out(known(PREPARE_COMMIT), 10_000)
     assert validate_timeout(open_one, End(False, NEWEST, 1050)) == (Step.ANSWER, 0, None)
     for version in (PLAIN, NEWEST):
-        aborting = validate_timeout(open_one, End(False, version, 2000)).metadata
-        assert aborting is not None
+        aborting = present(validate_timeout(open_one, End(False, version, 2000)).metadata)
         assert (aborting.state, aborting.epoch) == (PREPARE_ABORT, 6)
         assert validate_add(aborting, Producer(7, 5), frozenset({PLACE}), 2000, version).error == FENCED
     assert validate_end(completed(aborting, 2000), Producer(7, 5), end(False, PLAIN)).error == FENCED
@@ -237,22 +230,19 @@ def test_a_timeout_fences_the_producer() -> None:
 
 def test_from_version_2_on_a_producer_gets_over_a_timeout_by_aborting() -> None:
     """The coordinator's abort raised the epoch, as its own abort would have: the response has the next epoch."""
-    aborting = validate_timeout(known(ONGOING), End(False, NEWEST, 2000)).metadata
-    assert aborting is not None
+    aborting = present(validate_timeout(known(ONGOING), End(False, NEWEST, 2000)).metadata)
     assert validate_end(aborting, Producer(7, 5), end(False, NEWEST)).step is Step.ANSWER_AT_END
     done = completed(aborting, 2000)
     assert validate_end(done, Producer(7, 5), end(False, NEWEST)) == (Step.ANSWER, 0, None)
     assert validate_end(done, Producer(7, 5), end(True, NEWEST)).error == INVALID_STATE
-    again = validate_init(done, init(Producer(7, 5))).metadata
-    assert again is not None
+    again = present(validate_init(done, init(Producer(7, 5))).metadata)
     assert (again.producer_id, again.epoch) == (7, 6)
 
 
 def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
     """Below version 2 the reserved last epoch is never assigned; from version 2 on the next epoch has a new id."""
     worn = known(ONGOING, epoch=MAX_EPOCH - 1)
-    aborting = validate_timeout(worn, End(False, PLAIN, 2000)).metadata
-    assert aborting is not None
+    aborting = present(validate_timeout(worn, End(False, PLAIN, 2000)).metadata)
     assert aborting.epoch == MAX_EPOCH
     assert validate_init(completed(aborting, 2000), init()).step is Step.NEW_PRODUCER_ID
     assert (
@@ -260,8 +250,7 @@ def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
         is validate_init(worn, init()).step
         is Step.NEW_PRODUCER_ID
     )
-    aborting = validate_timeout(worn, End(False, NEWEST, 2000), 9).metadata
-    assert aborting is not None
+    aborting = present(validate_timeout(worn, End(False, NEWEST, 2000), 9).metadata)
     assert (aborting.producer_id, aborting.epoch) == (7, MAX_EPOCH)
     done = completed(aborting, 2000)
     assert (done.producer_id, done.epoch) == (9, 0)

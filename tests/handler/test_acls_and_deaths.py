@@ -7,8 +7,8 @@ import pytest
 from rotunda.broker.config.settings.authorization import STANDARD_AUTHORIZER
 from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
 from rotunda.broker.steps import finished
-from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.results import present
+from tests.support.stepped_broker import SteppedBroker, batch_for, produced
 
 FORBIDDEN = 29
 SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.stepped({"topic": 4}, settings=SETTINGS)
 
 
 def deny(broker: SteppedBroker) -> None:
-    active = broker._active
-    assert active is not None
+    active = present(broker._active)
     finished(active.controller.acls.create([DENIAL]))
     active.announce()
 
@@ -27,13 +26,11 @@ def deny(broker: SteppedBroker) -> None:
 def test_appended_batches_succeed_after_their_acl_is_deleted(stepped: SteppedBroker) -> None:
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     # An earlier request that waits for its other owner holds all later ones in the ring.
-    held = stepped.client().produce(
-        [("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"x"]))]
-    )
-    stands = stepped.client().produce([("topic", own, record_batch([b"stands"]))])
+    held = stepped.client().produce([batch_for(own, b"first"), batch_for(foreign, b"x")])
+    stands = stepped.client().produce([batch_for(own, b"stands")])
     stepped.run_once(0)
     deny(stepped)
-    late = stepped.client().produce([("topic", own, record_batch([b"late"]))])
+    late = stepped.client().produce([batch_for(own, b"late")])
     stepped.replace(0)
     stepped.settle()
     assert [error for error, _ in produced(stands)] == [0]
@@ -45,9 +42,9 @@ def test_appended_batches_succeed_after_their_acl_is_deleted(stepped: SteppedBro
 def test_batches_that_a_predecessor_has_not_appended_are_authorized_again(stepped: SteppedBroker) -> None:
     own = stepped.owned_by("topic", 0)[0]
     client = stepped.client()
-    client.produce([("topic", own, record_batch([b"before"]))])
+    client.produce([batch_for(own, b"before")])
     stepped.settle()
-    sent = client.produce([("topic", own, record_batch([b"like the last one"]))])
+    sent = client.produce([batch_for(own, b"like the last one")])
     deny(stepped)
     stepped.replace(0)
     stepped.settle()
@@ -58,7 +55,7 @@ def test_batches_that_a_predecessor_has_not_appended_are_authorized_again(steppe
 def test_parts_of_other_owners_are_asked_about_once_where_the_request_arrives(stepped: SteppedBroker) -> None:
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     deny(stepped)
-    sent = stepped.client().produce([("topic", each, record_batch([b"x"])) for each in (own, foreign)])
+    sent = stepped.client().produce([batch_for(each, b"x") for each in (own, foreign)])
     stepped.settle()
     assert [error for error, _ in produced(sent)] == [FORBIDDEN] * 2
     denied = [stepped.parts(handler).partitions.metadata.authorizer for handler in (0, 1)]
@@ -67,7 +64,7 @@ def test_parts_of_other_owners_are_asked_about_once_where_the_request_arrives(st
 
 def test_an_authorized_part_is_appended_by_its_owner_after_its_acl_is_deleted(stepped: SteppedBroker) -> None:
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
-    sent = stepped.client().produce([("topic", each, record_batch([b"x"])) for each in (own, foreign)])
+    sent = stepped.client().produce([batch_for(each, b"x") for each in (own, foreign)])
     stepped.run_once(0)
     deny(stepped)
     stepped.settle()

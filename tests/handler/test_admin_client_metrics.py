@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.apis.configs.alter_configs import handle_alter_configs
-from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
 from rotunda.broker.metadata.configs.config_changes import CLIENT_METRICS
 from rotunda.broker.metadata.configs.config_descriptions import CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -45,9 +43,7 @@ def told(cluster: AdminCluster, name: str = "s") -> dict[str, tuple[str | None, 
 def listed(cluster: AdminCluster, version: int = 1) -> list[str]:
     key = ApiKey.LIST_CONFIG_RESOURCES
     fields = {"resource_types": [CLIENT_METRICS]} if version else {}
-    return [
-        each.resource_name for each in cluster.call(handle_list_config_resources, key, version, fields).config_resources
-    ]
+    return [each.resource_name for each in cluster.call(key, version, fields).config_resources]
 
 
 def test_a_subscription_is_kept_described_and_listed(cluster: AdminCluster) -> None:
@@ -94,7 +90,7 @@ def test_a_subscription_without_settings_is_deleted(cluster: AdminCluster) -> No
 def test_alter_configs_replaces_a_subscription(cluster: AdminCluster) -> None:
     alter(cluster, (INTERVAL, SET, "60000"))
     resource = {"resource_type": CLIENT_METRICS, "resource_name": "s", "configs": [{"name": METRICS, "value": ""}]}
-    [outcome] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, {"resources": [resource]}).responses
+    [outcome] = cluster.call(ApiKey.ALTER_CONFIGS, 2, {"resources": [resource]}).responses
     assert outcome.error_code == 0
     assert told(cluster) == {**DEFAULTS, METRICS: ("", CLIENT_METRICS_CONFIG)}
 

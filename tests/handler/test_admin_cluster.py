@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.apis.cluster.api_versions import handle_api_versions, unsupported_version_response
+from rotunda.broker.apis.cluster.api_versions import unsupported_version_response
 from rotunda.broker.apis.cluster.describe_cluster import handle_describe_cluster
 from rotunda.broker.apis.cluster.describe_quorum import handle_describe_quorum
 from rotunda.broker.apis.groups.find_coordinator import handle_find_coordinator
-from rotunda.broker.apis.topics.describe_log_dirs import handle_describe_log_dirs
-from rotunda.broker.apis.topics.describe_topic_partitions import handle_describe_topic_partitions
 from rotunda.broker.apis.topics.metadata import handle_metadata
-from rotunda.broker.apis.transactions.init_producer_id import handle_init_producer_id
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.scheduling.deferred import Deferred
@@ -33,7 +30,7 @@ def named(*names: str) -> list[dict[str, str]]:
 
 
 def metadata(cluster: AdminCluster, topics: Any, version: int = 13, **fields: bool) -> Any:
-    return cluster.call(handle_metadata, ApiKey.METADATA, version, {"topics": topics, **fields})
+    return cluster.call(ApiKey.METADATA, version, {"topics": topics, **fields})
 
 
 @pytest.mark.parametrize("version", METADATA_VERSIONS)
@@ -143,7 +140,7 @@ def test_the_leader_epoch_is_known_once_the_owner_has_opened_the_partition(clust
 @pytest.mark.parametrize("version", range(3))
 def test_describe_cluster(cluster: AdminCluster, version: int) -> None:
     fields = {"include_cluster_authorized_operations": True, "endpoint_type": 1}
-    answer = cluster.call(handle_describe_cluster, ApiKey.DESCRIBE_CLUSTER, version, fields)
+    answer = cluster.call(ApiKey.DESCRIBE_CLUSTER, version, fields)
     assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, CLUSTER_ID, 1)
     assert [(each.broker_id, each.host, each.port) for each in answer.brokers] == [(1, "broker.test", 19092)]
     assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
@@ -152,7 +149,7 @@ def test_describe_cluster(cluster: AdminCluster, version: int) -> None:
 @pytest.mark.parametrize(("endpoint_type", "error"), [(2, 114), (3, 115)])
 def test_describe_cluster_serves_brokers_only(cluster: AdminCluster, endpoint_type: int, error: int) -> None:
     fields = {"include_cluster_authorized_operations": False, "endpoint_type": endpoint_type}
-    answer = cluster.call(handle_describe_cluster, ApiKey.DESCRIBE_CLUSTER, 1, fields)
+    answer = cluster.call(ApiKey.DESCRIBE_CLUSTER, 1, fields)
     assert answer.error_code == error
     assert answer.error_message
 
@@ -164,7 +161,7 @@ def test_the_broker_coordinates_every_group_and_transaction(cluster: AdminCluste
     cluster.create("__transaction_state", 4)
     for key_type in (0, 1) if version else (0,):
         fields = {"key": "group", "key_type": key_type, "coordinator_keys": ["group", "other"]}
-        answer = cluster.call(handle_find_coordinator, ApiKey.FIND_COORDINATOR, version, fields)
+        answer = cluster.call(ApiKey.FIND_COORDINATOR, version, fields)
         found = answer.coordinators if version >= 4 else [answer]
         assert [(each.error_code, each.node_id, each.host, each.port) for each in found] == [
             (0, 1, "broker.test", 19092)
@@ -217,7 +214,7 @@ def test_a_request_for_the_first_coordinator_waits_for_its_topic(cluster: AdminC
 @pytest.mark.parametrize("version", range(1, 7))
 def test_share_groups_have_no_coordinator(cluster: AdminCluster, version: int) -> None:
     fields = {"key": "group", "key_type": 2, "coordinator_keys": ["group"]}
-    answer = cluster.call(handle_find_coordinator, ApiKey.FIND_COORDINATOR, version, fields)
+    answer = cluster.call(ApiKey.FIND_COORDINATOR, version, fields)
     [found] = answer.coordinators if version >= 4 else [answer]
     assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
 
@@ -227,7 +224,7 @@ def test_api_versions_are_those_of_the_registry(cluster: AdminCluster) -> None:
     cluster.apis = [(18, 0, 4), (3, 0, 13), (0, 3, 12)]
     for version in range(5):
         fields = {"client_software_name": "kcat", "client_software_version": "1.7.1"}
-        answer = cluster.call(handle_api_versions, ApiKey.API_VERSIONS, version, fields)
+        answer = cluster.call(ApiKey.API_VERSIONS, version, fields)
         served = [(each.api_key, each.min_version, each.max_version) for each in answer.api_keys]
         assert (answer.error_code, served) == (0, [(0, 3, 12), (3, 0, 13), (18, 0, 4)])
 
@@ -253,7 +250,7 @@ def test_c08_the_response_to_an_unsupported_version_has_version_0() -> None:
 def test_client_software_must_have_a_proper_name(cluster: AdminCluster, name: str, version: str, error: int) -> None:
     """C09: anything but letters, digits, "-" and "." between letters or digits is error 42."""
     fields = {"client_software_name": name, "client_software_version": version}
-    assert cluster.call(handle_api_versions, ApiKey.API_VERSIONS, 3, fields).error_code == error
+    assert cluster.call(ApiKey.API_VERSIONS, 3, fields).error_code == error
 
 
 @pytest.mark.parametrize(
@@ -278,10 +275,10 @@ def test_v01_a_client_learns_that_it_has_reached_another_node(
         "cluster_id": cluster_id,
         "node_id": node_id,
     }
-    answer = cluster.call(handle_api_versions, ApiKey.API_VERSIONS, 5, fields)
+    answer = cluster.call(ApiKey.API_VERSIONS, 5, fields)
     assert (answer.error_code, list(answer.api_keys)) == (error, [])
     cluster.listeners[0] = LISTENER._replace(protocol="SASL_PLAINTEXT")
-    before = cluster.call(handle_api_versions, ApiKey.API_VERSIONS, 5, fields).error_code
+    before = cluster.call(ApiKey.API_VERSIONS, 5, fields).error_code
     assert before == (error if error == 42 else 0)
 
 
@@ -290,7 +287,7 @@ def test_producer_ids_are_unique_across_restarts_of_the_controller(cluster: Admi
     fields = {"transaction_timeout_ms": 60_000}
     for _ in range(3):
         for _ in range(1500):
-            answer = cluster.call(handle_init_producer_id, ApiKey.INIT_PRODUCER_ID, 4, fields)
+            answer = cluster.call(ApiKey.INIT_PRODUCER_ID, 4, fields)
             assert (answer.error_code, answer.producer_epoch) == (0, 0)
             given.append(answer.producer_id)
         cluster.restart_controller()
@@ -305,7 +302,7 @@ def test_log_dirs_have_real_sizes(cluster: AdminCluster, version: int, tmp_path:
     cluster.publish(cluster.partition("orders", 1).row, end=10, log_bytes=12345)
 
     def described(topics: Any) -> Any:
-        answer = cluster.call(handle_describe_log_dirs, ApiKey.DESCRIBE_LOG_DIRS, version, {"topics": topics})
+        answer = cluster.call(ApiKey.DESCRIBE_LOG_DIRS, version, {"topics": topics})
         [directory] = answer.results
         assert (directory.error_code, directory.log_dir) == (0, str(tmp_path))
         if version >= 4:
@@ -326,7 +323,7 @@ def page(cluster: AdminCluster, names: list[str], limit: int, cursor: Any) -> tu
         "response_partition_limit": limit,
         "cursor": cursor and {"topic_name": cursor[0], "partition_index": cursor[1]},
     }
-    answer = cluster.call(handle_describe_topic_partitions, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields)
+    answer = cluster.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields)
     told = [
         (topic.name, topic.error_code, [partition.partition_index for partition in topic.partitions])
         for topic in answer.topics
@@ -365,6 +362,6 @@ def test_topic_partitions_of_unknown_topics_are_errors(cluster: AdminCluster) ->
     assert told == [("bad name", 17, []), ("known", 0, [0]), ("unknown", 3, [])]
     assert cursor is None
     fields = {"topics": [{"name": "known"}], "response_partition_limit": 1, "cursor": None}
-    answer = cluster.call(handle_describe_topic_partitions, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields)
+    answer = cluster.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields)
     assert answer.topics[0].topic_id == topic.topic_id
     assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS

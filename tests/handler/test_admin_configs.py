@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.apis.configs.alter_configs import handle_alter_configs, handle_incremental_alter_configs
-from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
 from rotunda.broker.apis.table import API_TABLE
 from rotunda.broker.config.topic_config import TOPIC_CONFIGS
 from rotunda.broker.metadata.configs.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
@@ -22,6 +20,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.server_log import log_levels
 from tests.support.admin_cluster import AdminCluster
 from tests.support.admin_configs import APPEND, DELETE, SET, SUBTRACT, Change, alter_configs, describe_configs
+from tests.support.results import present
 
 DESCRIBE_VERSIONS = range(1, 5)
 
@@ -55,13 +54,12 @@ def replace(
     listed = [{"name": key, "value": value} for key, value in configs.items()]
     resource = {"resource_type": TOPIC, "resource_name": name, "configs": listed}
     request = {"resources": [resource], "validate_only": False, **fields}
-    [result] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, version, request).responses
+    [result] = cluster.call(ApiKey.ALTER_CONFIGS, version, request).responses
     return result.error_code, result.error_message
 
 
 def own_configs(cluster: AdminCluster, name: str = "orders") -> dict[str, str]:
-    topic = cluster.metadata.topic(name)
-    assert topic is not None
+    topic = present(cluster.metadata.topic(name))
     return dict(topic.configs)
 
 
@@ -212,14 +210,14 @@ def test_a_setting_may_be_replaced_only_once(cluster: AdminCluster) -> None:
     listed = [{"name": "retention.ms", "value": value} for value in ("1", None)]
     resource = {"resource_type": TOPIC, "resource_name": "orders", "configs": listed}
     request = {"resources": [resource], "validate_only": False}
-    [result] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, request).responses
+    [result] = cluster.call(ApiKey.ALTER_CONFIGS, 2, request).responses
     assert (result.error_code, result.error_message) == (42, "Error due to duplicate config keys")
 
 
 def test_a_resource_may_appear_only_once(cluster: AdminCluster) -> None:
     resource = {"resource_type": TOPIC, "resource_name": "orders", "configs": []}
     fields = {"resources": [resource, resource], "validate_only": False}
-    response = cluster.call(handle_incremental_alter_configs, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
+    response = cluster.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
     assert [each.error_code for each in response.responses] == [42]
 
 
@@ -395,7 +393,7 @@ def test_a_logger_without_a_level_has_that_of_the_one_above(cluster: AdminCluste
 def test_levels_do_not_change_by_the_older_api(cluster: AdminCluster) -> None:
     resource = {"resource_type": BROKER_LOGGER, "resource_name": "1", "configs": [{"name": "root", "value": "WARN"}]}
     request = {"resources": [resource], "validate_only": False}
-    [result] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, request).responses
+    [result] = cluster.call(ApiKey.ALTER_CONFIGS, 2, request).responses
     assert (result.error_code, "Unknown resource type 8" in result.error_message) == (42, True)
 
 
@@ -403,7 +401,7 @@ def test_levels_do_not_change_by_the_older_api(cluster: AdminCluster) -> None:
     "key", [ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.LIST_CONFIG_RESOURCES]
 )
 def test_the_page_of_apis_names_every_resource_type_that_has_settings(cluster: AdminCluster, key: ApiKey) -> None:
-    listed = cluster.call(handle_list_config_resources, ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": []})
+    listed = cluster.call(ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": []})
     words = {
         TOPIC: "topics",
         BROKER: "broker",

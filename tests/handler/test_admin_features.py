@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from rotunda.broker.apis.cluster.api_versions import handle_api_versions
-from rotunda.broker.apis.cluster.update_features import handle_update_features
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.admin_cluster import AdminCluster
 
@@ -29,7 +28,7 @@ def update(cluster: AdminCluster, *updates: tuple[str, int, int], version: int =
         for name, level, kind in updates
     ]
     fields = {"feature_updates": changes, "validate_only": validate_only}
-    return cluster.call(handle_update_features, ApiKey.UPDATE_FEATURES, version, fields)
+    return cluster.call(ApiKey.UPDATE_FEATURES, version, fields)
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.apis.configs.alter_configs import handle_alter_configs
-from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
 from rotunda.broker.config.offset_reset import OffsetReset, ResetStrategy
 from rotunda.broker.metadata.configs.config_changes import BROKER, GROUP
 from rotunda.broker.metadata.configs.config_descriptions import (
@@ -139,7 +137,7 @@ def test_groups_with_settings_are_listed(cluster: AdminCluster) -> None:
     alter(cluster, (SESSION, SET, "50000"), group="a")
     alter(cluster, (SESSION, DELETE, None), group="b")
     key = ApiKey.LIST_CONFIG_RESOURCES
-    response = cluster.call(handle_list_config_resources, key, 1, {"resource_types": [GROUP]})
+    response = cluster.call(key, 1, {"resource_types": [GROUP]})
     assert [each.resource_name for each in response.config_resources] == ["a"]
 
 
@@ -190,7 +188,7 @@ def test_there_is_no_default_group_and_checking_stores_nothing(cluster: AdminClu
 def test_replacing_all_settings_resets_the_others(cluster: AdminCluster) -> None:
     alter(cluster, (SESSION, SET, "50000"), (HEARTBEAT, SET, "6000"))
     resource = {"resource_type": GROUP, "resource_name": "g", "configs": [{"name": HEARTBEAT, "value": "7000"}]}
-    [outcome] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, {"resources": [resource]}).responses
+    [outcome] = cluster.call(ApiKey.ALTER_CONFIGS, 2, {"resources": [resource]}).responses
     assert outcome.error_code == 0
     assert told(cluster)[HEARTBEAT] == ("7000", GROUP_CONFIG)
     assert told(cluster)[SESSION] == ("45000", DEFAULT_CONFIG)

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.apis.topics.create_partitions import handle_create_partitions
-from rotunda.broker.apis.topics.create_topics import handle_create_topics
-from rotunda.broker.apis.topics.delete_topics import handle_delete_topics
 from rotunda.broker.metadata.configs.quota_entities import CLIENT_ID
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -35,7 +32,6 @@ def outcome(response: Any, rows: Any) -> tuple[int, list[int]]:
 def create(cluster: AdminCluster, version: int, *topics: tuple[str, int]) -> tuple[int, list[int]]:
     wanted = [{"name": name, "num_partitions": count, "replication_factor": 1} for name, count in topics]
     response = cluster.call(
-        handle_create_topics,
         ApiKey.CREATE_TOPICS,
         version,
         {"topics": wanted, "timeout_ms": 1000, "validate_only": False},
@@ -70,9 +66,7 @@ def test_e15_a_deletion_costs_the_deleted_partitions(
     limited: AdminCluster, version: int, expected: tuple[int, list[int]]
 ) -> None:
     create(limited, 7, ("a", 16))
-    response = limited.call(
-        handle_delete_topics, ApiKey.DELETE_TOPICS, version, {"topic_names": ["a"], "timeout_ms": 1000}
-    )
+    response = limited.call(ApiKey.DELETE_TOPICS, version, {"topic_names": ["a"], "timeout_ms": 1000})
     assert outcome(response, response.responses) == expected
 
 
@@ -82,5 +76,5 @@ def test_e15_only_added_partitions_cost_quota(
 ) -> None:
     create(limited, 7, ("a", 16))
     fields = {"topics": [{"name": "a", "count": 20, "assignments": None}], "timeout_ms": 1000, "validate_only": False}
-    response = limited.call(handle_create_partitions, ApiKey.CREATE_PARTITIONS, version, fields)
+    response = limited.call(ApiKey.CREATE_PARTITIONS, version, fields)
     assert outcome(response, response.results) == expected

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from rotunda.broker.apis.topics.delete_records import handle_delete_records
-from rotunda.broker.apis.topics.list_offsets import handle_list_offsets
-from rotunda.broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
-from rotunda.broker.log.log_reader import LogReader
 from rotunda.broker.log.owner_tasks import START_OFFSET
-from rotunda.broker.log.partition_log import PartitionLog, PartitionName
-from rotunda.broker.log.recovery import Checkpointed
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
-from rotunda.broker.records.record_batch import read_header
-from rotunda.broker.records.record_reader import iterate_records
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_UNOPENED
 from tests.support.admin_cluster import AdminCluster
-from tests.support.record_batches import record_batch
 from tests.support.slices import finished
 
 NONE = (0, -1, -1, -1)
@@ -91,16 +81,12 @@ def offsets(
 ) -> list[tuple[int, ...]]:
     """Return (error, timestamp, offset, leader epoch) of each partition."""
     fields = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics, "timeout_ms": 1000}
-    answer = cluster.call(handle_list_offsets, ApiKey.LIST_OFFSETS, version, fields)
+    answer = cluster.call(ApiKey.LIST_OFFSETS, version, fields)
     return [
         (part.error_code, part.timestamp, part.offset, part.leader_epoch)
         for topic in answer.topics
         for part in topic.partitions
     ]
-
-
-def timestamps_in(batch: bytearray) -> list[int]:
-    return [record.timestamp_ms for record in iterate_records(bytes(batch))]
 
 
 def at(timestamp: int, topic: str = "orders", partition: int = 0, epoch: int = -1) -> dict[str, Any]:
@@ -150,40 +136,6 @@ def test_special_timestamps_need_their_version(cluster: AdminCluster, timestamp:
         assert error == (0 if version >= since else ErrorCode.UNSUPPORTED_VERSION)
 
 
-def test_offsets_by_time_in_a_real_log(cluster: AdminCluster, tmp_path: Path) -> None:
-    """users.md row 9: the same results from files as from a list, for random records and times."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    topic, partition = cluster.create("timed"), cluster.partition("timed")
-    name = PartitionName("timed", 0, topic.topic_id)
-    config = cluster.metadata.log_config(topic)
-    log = PartitionLog.open(tmp_path / "timed-0", name, config, cluster.clock, Checkpointed())
-    records: list[tuple[int, int]] = []
-    for _ in range(50):
-        timestamp = chance.randrange(1_000_000, 1_001_000)
-        values = [b"v"] * chance.randrange(1, 4)
-        batch = bytearray(record_batch(values, timestamp_ms=timestamp, codec=chance.randrange(5)))
-        records += [(len(records) + index, stored) for index, stored in enumerate(timestamps_in(batch))]
-        header = read_header(batch)
-        assert header is not None
-        assert log.stage(memoryview(batch), header)[0] == 0
-        log.commit()
-    cluster.table.row_writer(partition.row).publish(
-        log.log_end_offset, log.segment_base, log.position, 0, log.log_end_offset, log.size_bytes
-    )
-    cluster.table.set_leader_epoch(partition.row, log.leader_epoch)
-    cluster.readers["timed", 0] = LogReader(tmp_path / "timed-0")
-    model = ListReader(records, [(log.leader_epoch, 0)])
-    end = (len(records), 0, 0)
-    for timestamp in (0, *(chance.randrange(999_990, 1_001_010) for _ in range(200)), 2**62):
-        found = finished(model.offset_for_timestamp(timestamp, 0, end))
-        expected = NONE if found is None else (0, *found)
-        assert offsets(cluster, at(timestamp, "timed")) == [expected], timestamp
-    assert offsets(cluster, at(-3, "timed")) == [(0, *(finished(model.max_timestamp(0, end)) or NONE))]
-    log.close()
-
-
 @pytest.mark.parametrize("timestamp", [-7, -(2**63)])
 def test_other_negative_timestamps_are_rejected(cluster: AdminCluster, timestamp: int) -> None:
     assert offsets(cluster, at(timestamp)) == [(ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)]
@@ -227,8 +179,7 @@ def test_leader_epochs_end_where_the_next_begins(cluster: AdminCluster, version:
     def ends(epoch: int, partition: int = 0, current: int = -1, topic: str = "orders") -> tuple[int, ...]:
         part = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
         fields = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [part]}]}
-        function = handle_offset_for_leader_epoch
-        answer = cluster.call(function, ApiKey.OFFSET_FOR_LEADER_EPOCH, version, fields)
+        answer = cluster.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, fields)
         [told] = answer.topics[0].partitions
         return told.error_code, told.leader_epoch, told.end_offset
 

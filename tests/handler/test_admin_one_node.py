@@ -7,18 +7,8 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
-from rotunda.broker.apis.acls.describe_acls import handle_describe_acls
-from rotunda.broker.apis.cluster.describe_quorum import handle_describe_quorum
-from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
 from rotunda.broker.apis.context import BrokerContext
-from rotunda.broker.apis.topics.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from rotunda.broker.apis.topics.elect_leaders import handle_elect_leaders
-from rotunda.broker.apis.topics.partition_reassignments import (
-    handle_alter_partition_reassignments,
-    handle_list_partition_reassignments,
-)
-from rotunda.broker.apis.unsupported.rejections import REFUSALS
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
@@ -42,7 +32,7 @@ def elected_at_last(request: Request, broker: BrokerContext, body: Any) -> dict[
 def elect(cluster: AdminCluster, topics: dict[str, list[int]] | None, kind: int = 0, version: int = 2) -> Any:
     asked = None if topics is None else [{"topic": name, "partitions": each} for name, each in topics.items()]
     fields = {"election_type": kind, "topic_partitions": asked}
-    response = cluster.call(elected_at_last, ApiKey.ELECT_LEADERS, version, fields)
+    response = cluster.call(ApiKey.ELECT_LEADERS, version, fields, elected_at_last)
     outcomes = {
         (result.topic, part.partition_id): part.error_code
         for result in response.replica_election_results
@@ -104,7 +94,7 @@ def test_partitions_can_be_reassigned_to_where_they_are_only(
     partition = {"partition_index": index, "replicas": replicas}
     fields = {"topics": [{"name": topic, "partitions": [partition]}]}
     key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
-    response = cluster.call(handle_alter_partition_reassignments, key, version, fields)
+    response = cluster.call(key, version, fields)
     assert response.error_code == 0
     [[outcome]] = [each.partitions for each in response.responses]
     assert (outcome.partition_index, outcome.error_code) == (index, error)
@@ -115,7 +105,7 @@ def test_partitions_can_be_reassigned_to_where_they_are_only(
 def test_no_reassignment_is_under_way(cluster: AdminCluster, topics: Any) -> None:
     """Spec I, row 46: used by kafka-topics --describe."""
     key = ApiKey.LIST_PARTITION_REASSIGNMENTS
-    response = cluster.call(handle_list_partition_reassignments, key, 0, {"topics": topics})
+    response = cluster.call(key, 0, {"topics": topics})
     assert (response.error_code, response.topics) == (0, ())
 
 
@@ -128,7 +118,7 @@ def test_partitions_stay_in_the_one_directory(cluster: AdminCluster, version: in
         {"path": "/elsewhere", "topics": [{"name": "orders", "partitions": [1]}, {"name": "x", "partitions": [0]}]},
     ]
     key = ApiKey.ALTER_REPLICA_LOG_DIRS
-    response = cluster.call(handle_alter_replica_log_dirs, key, version, {"dirs": dirs})
+    response = cluster.call(key, version, {"dirs": dirs})
     outcomes = {
         (result.topic_name, part.partition_index): part.error_code
         for result in response.results
@@ -138,19 +128,19 @@ def test_partitions_stay_in_the_one_directory(cluster: AdminCluster, version: in
 
 
 def refused(cluster: AdminCluster, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
-    return cluster.call(REFUSALS[key], key, version, fields)
+    return cluster.call(key, version, fields)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_acl_requests_fail_as_without_an_authorizer(cluster: AdminCluster, version: int) -> None:
     """Spec I, rows 29-31: error 54."""
-    described = cluster.call(handle_describe_acls, ApiKey.DESCRIBE_ACLS, version, {})
+    described = cluster.call(ApiKey.DESCRIBE_ACLS, version, {})
     assert (described.error_code, described.resources) == (54, ())
     assert "No Authorizer is configured" in described.error_message
     creation = {"resource_type": 2, "resource_name": "orders", "principal": "User:a", "host": "*", "operation": 3}
-    created = cluster.call(handle_create_acls, ApiKey.CREATE_ACLS, version, {"creations": [creation] * 2})
+    created = cluster.call(ApiKey.CREATE_ACLS, version, {"creations": [creation] * 2})
     assert [each.error_code for each in created.results] == [54, 54]
-    deleted = cluster.call(handle_delete_acls, ApiKey.DELETE_ACLS, version, {"filters": [{"operation": 1}]})
+    deleted = cluster.call(ApiKey.DELETE_ACLS, version, {"filters": [{"operation": 1}]})
     assert [(each.error_code, each.matching_acls) for each in deleted.filter_results] == [(54, ())]
 
 
@@ -176,7 +166,7 @@ def test_a_token_for_somebody_else_names_them(cluster: AdminCluster) -> None:
 def quorum(cluster: AdminCluster, topic: str, partitions: list[int], version: int) -> Any:
     listed = [{"partition_index": index} for index in partitions]
     fields = {"topics": [{"topic_name": topic, "partitions": listed}]}
-    return cluster.call(handle_describe_quorum, ApiKey.DESCRIBE_QUORUM, version, fields)
+    return cluster.call(ApiKey.DESCRIBE_QUORUM, version, fields)
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -218,12 +208,12 @@ def test_other_partitions_have_no_quorum(cluster: AdminCluster, topic: str, part
 def test_resources_with_settings_are_listed(cluster: AdminCluster, version: int, types: Any, listed: Any) -> None:
     """Spec I, row 74; version 0 requests subscriptions to client metrics, and there are none here."""
     key = ApiKey.LIST_CONFIG_RESOURCES
-    response = cluster.call(handle_list_config_resources, key, version, {"resource_types": types})
+    response = cluster.call(key, version, {"resource_types": types})
     assert response.error_code == 0
     assert [(getattr(each, "resource_type", 16), each.resource_name) for each in response.config_resources] == listed
 
 
 def test_an_unknown_type_of_resource_is_rejected(cluster: AdminCluster) -> None:
     key = ApiKey.LIST_CONFIG_RESOURCES
-    response = cluster.call(handle_list_config_resources, key, 1, {"resource_types": [2, 77]})
+    response = cluster.call(key, 1, {"resource_types": [2, 77]})
     assert (response.error_code, response.config_resources) == (35, ())

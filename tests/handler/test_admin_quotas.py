@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from rotunda.broker.apis.cluster.controller_access import ALTERED_AT_ONCE
-from rotunda.broker.apis.configs.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
 from rotunda.broker.errors import ApiError
 from rotunda.broker.metadata.configs.quota_entities import DEFAULT, EXACT, SPECIFIED
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.admin_cluster import AdminCluster
+from tests.support.fakes import failing
 
 Entity = dict[str, str | None]
 VERSIONS = range(2)
@@ -29,7 +29,7 @@ def alter_all(
     cluster: AdminCluster, entries: list[dict[str, Any]], version: int = 1, *, validate_only: bool = False
 ) -> list[tuple[int, str | None]]:
     fields = {"entries": entries, "validate_only": validate_only}
-    response = cluster.call(handle_alter_client_quotas, ApiKey.ALTER_CLIENT_QUOTAS, version, fields)
+    response = cluster.call(ApiKey.ALTER_CLIENT_QUOTAS, version, fields)
     return [(each.error_code, each.error_message) for each in response.entries]
 
 
@@ -41,7 +41,7 @@ def alter(cluster: AdminCluster, entity: Entity, quotas: dict[str, float | None]
 def describe(cluster: AdminCluster, *matches: tuple[str, int, str | None], strict: bool = False) -> Any:
     components = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in matches]
     fields = {"components": components, "strict": strict}
-    response = cluster.call(handle_describe_client_quotas, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, fields)
+    response = cluster.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, fields)
     if response.error_code:
         assert response.entries is None
         return response.error_code, response.error_message
@@ -199,10 +199,7 @@ def test_many_entities_are_changed_a_few_with_one_change(cluster: AdminCluster) 
 def test_a_change_of_many_that_cannot_be_written_is_rejected_to_each(
     cluster: AdminCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full() -> None:
-        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
-
-    monkeypatch.setattr(cluster.controller._store, "_before_change", full)
+    monkeypatch.setattr(cluster.controller._store, "_before_change", failing(ApiError(ErrorCode.KAFKA_STORAGE_ERROR)))
     many = [entry({"user": f"user-{number}"}, {"producer_byte_rate": 5.0}) for number in range(3)]
     assert [error for error, _ in alter_all(cluster, many)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
     assert describe(cluster) == {}

@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.apis.users.scram_credentials import (
-    handle_alter_user_scram_credentials,
-    handle_describe_user_scram_credentials,
-)
 from rotunda.broker.config.settings.sasl import SCRAM_SHA_256
 from rotunda.broker.metadata.configs.live_settings import LiveSettings
 from rotunda.broker.protocol.api_keys import ApiKey
@@ -37,7 +33,7 @@ def altered(
             for name, mechanism, iterations in upsertions
         ],
     }
-    results = cluster.call(handle_alter_user_scram_credentials, ALTER, 0, fields).results
+    results = cluster.call(ALTER, 0, fields).results
     assert all(bool(each.error_message) == bool(int(each.error_code)) for each in results)
     return {each.user: int(each.error_code) for each in results}
 
@@ -45,7 +41,7 @@ def altered(
 def described(cluster: AdminCluster, *names: str) -> dict[str, Any]:
     """Return by user the mechanisms and iterations, or the error code."""
     users = [{"name": name} for name in names] if names else None
-    answer = cluster.call(handle_describe_user_scram_credentials, DESCRIBE, 0, {"users": users})
+    answer = cluster.call(DESCRIBE, 0, {"users": users})
     assert int(answer.error_code) == 0
     return {
         each.user: int(each.error_code) or [(info.mechanism, info.iterations) for info in each.credential_infos]

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from rotunda.broker.apis.topics.create_partitions import handle_create_partitions
-from rotunda.broker.apis.topics.create_topics import handle_create_topics
-from rotunda.broker.apis.topics.delete_topics import handle_delete_topics
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
 from rotunda.shm.tables.partitions import STATE_CLOSED
 from tests.support.admin_cluster import AdminCluster
+from tests.support.results import present
 
 CREATE_VERSIONS = range(2, 8)
 DELETE_VERSIONS = range(1, 7)
@@ -28,7 +26,7 @@ def wanted(name: str, **fields: Any) -> dict[str, Any]:
 
 def create(cluster: AdminCluster, *topics: dict[str, Any], version: int = 7, validate_only: bool = False) -> Any:
     fields = {"topics": list(topics), "timeout_ms": 1000, "validate_only": validate_only}
-    response = cluster.call(handle_create_topics, ApiKey.CREATE_TOPICS, version, fields)
+    response = cluster.call(ApiKey.CREATE_TOPICS, version, fields)
     return {topic.name: topic for topic in response.topics}
 
 
@@ -38,7 +36,7 @@ def delete(cluster: AdminCluster, *names: str, version: int = 5) -> dict[str, tu
         fields["topic_names"] = list(names)
     else:
         fields["topics"] = [{"name": name} for name in names]
-    response = cluster.call(handle_delete_topics, ApiKey.DELETE_TOPICS, version, fields)
+    response = cluster.call(ApiKey.DELETE_TOPICS, version, fields)
     return {each.name: (each.error_code, getattr(each, "error_message", None)) for each in response.responses}
 
 
@@ -47,7 +45,7 @@ def add_partitions(
 ) -> tuple[int, str | None]:
     topic = {"name": name, "count": count, "assignments": assignments}
     request = {"topics": [topic], "timeout_ms": 1000, "validate_only": False, **fields}
-    response = cluster.call(handle_create_partitions, ApiKey.CREATE_PARTITIONS, version, request)
+    response = cluster.call(ApiKey.CREATE_PARTITIONS, version, request)
     [result] = response.results
     return result.error_code, result.error_message
 
@@ -56,8 +54,7 @@ def add_partitions(
 def test_a_created_topic_is_there_in_every_version(cluster: AdminCluster, version: int) -> None:
     topic = create(cluster, wanted("orders", num_partitions=3), version=version)["orders"]
     assert topic.error_code == 0
-    stored = cluster.metadata.topic("orders")
-    assert stored is not None
+    stored = present(cluster.metadata.topic("orders"))
     assert len(stored.partitions) == 3
     assert cluster.announced == [cluster.controller.version]
     if version >= 5:
@@ -215,7 +212,7 @@ def test_deletion_by_id_and_its_rejections(cluster: AdminCluster) -> None:
             "topics": [{"name": name, "topic_id": topic_id or ZERO_TOPIC_ID} for name, topic_id in topics],
             "timeout_ms": 1000,
         }
-        response = cluster.call(handle_delete_topics, ApiKey.DELETE_TOPICS, 6, fields)
+        response = cluster.call(ApiKey.DELETE_TOPICS, 6, fields)
         return [(each.name, each.error_code, each.error_message) for each in response.responses]
 
     first_id = first.topic_id
@@ -266,8 +263,7 @@ def test_a_new_controller_knows_the_unreleased_rows(tmp_path: Path) -> None:
 def test_partitions_are_added(cluster: AdminCluster, version: int) -> None:
     before = cluster.create("growing", 2)
     assert add_partitions(cluster, "growing", 5, version=version) == (0, None)
-    after = cluster.metadata.topic("growing")
-    assert after is not None
+    after = present(cluster.metadata.topic("growing"))
     assert after.partitions[:2] == before.partitions
     assert len({partition.row for partition in after.partitions}) == 5
     assert after.topic_id == before.topic_id

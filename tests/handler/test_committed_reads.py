@@ -160,20 +160,3 @@ def test_unstable_records_do_not_count_for_min_bytes(stepped: SteppedBroker) -> 
     owner.end(7, commit=False)
     stepped.settle()
     assert answered(sent).aborted == [(7, 1)]
-
-
-def test_committed_reads_from_a_replacement(stepped: SteppedBroker) -> None:
-    """The owner of an open transaction is killed: no consumer sees more than before, and the abort is valid."""
-    partition = stepped.owned_by("topic", 0)[0]
-    owner = Owner(stepped, partition)
-    owner.append(b"aborted", producer_id=7)
-    owner.append(b"behind")
-    stepped.kill(0)
-    stepped.replace(0)
-    sent = fetch(stepped.client(), partition, 0, 1)
-    stepped.settle()
-    assert answered(sent) == Part(0, 2, 0, [], b"")
-    Owner(stepped, partition).end(7, commit=False)
-    sent = fetch(stepped.client(), partition, 0, 1)
-    stepped.settle()
-    assert answered(sent)[:4] == (0, 3, 3, [(7, 0)])

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.groups.members import subscription_bytes
 from tests.support.groups.requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -61,10 +60,6 @@ def test_a_member_joins_reports_and_leaves(broker: SteppedBroker, version: int) 
     assert int(heartbeat(broker, client, version, **who, member_epoch=-1).error_code) == 0
     assert int(heartbeat(broker, client, version, **who, member_epoch=2).error_code) == 25
     assert int(heartbeat(broker, client, version, group_id="none", member_id="m", member_epoch=1).error_code) == 69
-
-
-def test_from_version_1_on_a_member_brings_its_id(broker: SteppedBroker) -> None:
-    assert int(heartbeat(broker, broker.client(), 1, **joining("group", "")).error_code) == 42
 
 
 def test_a_generated_id_is_the_same_when_the_request_is_resent_to_a_replacement(broker: SteppedBroker) -> None:
@@ -162,17 +157,6 @@ def test_without_the_protocol_it_is_rejected(broker: SteppedBroker) -> None:
     assert int(described(broker, "group")["group"].error_code) == 35
 
 
-def test_a_classic_group_changes_over_with_its_members(broker: SteppedBroker) -> None:
-    protocols = [{"name": "cooperative-sticky", "metadata": subscription_bytes(1, "topic")}]
-    timeouts = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000}
-    classic = {"group_id": "group", "protocol_type": "consumer", "protocols": protocols, **timeouts}
-    old = call(broker, broker.client(), JOIN_GROUP, 3, {**classic, "member_id": ""})
-    assert int(old.error_code) == 0
-    join(broker, "group", "new")
-    [moved] = [member for member in described(broker, "group")["group"].members if member.member_id != "new"]
-    assert (moved.member_id, moved.member_type) == (old.member_id, 0)
-
-
 @pytest.mark.parametrize("broker", [{"max.partitions": "64"}], indirect=True)
 def test_a_step_happens_once_for_a_death_at_any_line(broker: SteppedBroker) -> None:
     """A heartbeat that moves partitions is completed as without the death, and the group remains consistent."""
@@ -206,9 +190,7 @@ def _take_step(broker: SteppedBroker, group: str, line: int) -> int | None:
         1,
         {"group_id": group, "member_id": "m1", "member_epoch": 2, "topic_partitions": owned(*kept)},
     )
-    died = broker.turn_until_line(sent.target, line)
-    if died:
-        broker.replace(sent.target)
+    died = broker.replaced_at_line(sent.target, line)
     broker.settle()
     answer = answer_of(sent)
     assert int(answer.error_code) == 0

@@ -72,12 +72,7 @@ def check_created(admin: Admin, answer: Any) -> None:
     admin.broker.delete("there")
 
 
-def delete_by_name(admin: Admin) -> dict[str, Any]:
-    admin.create(2)
-    return {"topic_names": [admin.name, "missing"], "timeout_ms": 1000}
-
-
-def delete_by_id(admin: Admin) -> dict[str, Any]:
+def delete_topics(admin: Admin) -> dict[str, Any]:
     admin.create(2)
     topic_id = admin.metadata.topic(admin.name).topic_id
     topics = [{"name": None, "topic_id": topic_id}, {"name": "missing", "topic_id": bytes(16)}]
@@ -179,8 +174,7 @@ class Case(NamedTuple):
 
 CASES = {
     "CreateTopics": Case(CREATE_TOPICS, 7, create_topics, check_created, every=37),
-    "DeleteTopics by name": Case(DELETE_TOPICS, 3, delete_by_name, check_deleted, every=5),
-    "DeleteTopics by id": Case(DELETE_TOPICS, 6, delete_by_id, check_deleted, every=5),
+    "DeleteTopics": Case(DELETE_TOPICS, 6, delete_topics, check_deleted, every=5),
     "CreatePartitions": Case(CREATE_PARTITIONS, 2, create_partitions, check_partitions, every=29),
     "AlterConfigs": Case(ALTER_CONFIGS, 2, alter_configs, check_replaced, every=11),
     "IncrementalAlterConfigs": Case(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from rotunda.broker.errors import ApiError
 from rotunda.broker.log.log_manager import EXPIRE_INTERVAL_NS
-from rotunda.broker.metadata.configs.config_changes import BROKER
+from rotunda.broker.metadata.configs.config_changes import BROKER, TOPIC
 from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.stepped_broker import SteppedBroker, batch_for, produced
 from tests.support.transactional import answer_of, produce_errors, send, settled, started
 
 DESCRIBE_PRODUCERS = 61
-CONTROLLER = 2
 
 
 def alter(broker: SteppedBroker, name: str, value: str | None) -> None:
@@ -100,3 +101,41 @@ def test_a28_e04_processors_and_handlers_change_by_half_or_double(
         words = broker.context.broker_words
         wanted = {"num.network.threads": words.wanted_processors, "num.io.threads": words.wanted_handlers}
         assert wanted[name] == int(value)
+
+
+# ---- flush.messages --------------------------------------------------------------------------------------------------
+
+
+#: The setting of one topic, and the default of all.
+OF_A_TOPIC, OF_ALL = (TOPIC, "topic", "flush.messages"), (BROKER, "", "log.flush.interval.messages")
+
+
+@pytest.mark.parametrize("where", [OF_A_TOPIC, OF_ALL], ids=lambda where: str(where[2]))
+def test_flush_messages_is_obeyed_as_soon_as_it_is_set(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, where: tuple[int, str, str]
+) -> None:
+    synced: list[int] = []
+    real = os.fdatasync
+
+    def sync(fd: int) -> None:
+        synced.append(fd)
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    client = stepped.client()
+    (partition, *_) = stepped.owned_by("topic", 0)
+
+    def syncs_of_a_produce() -> int:
+        synced.clear()
+        sent = client.produce([batch_for(partition, b"record")])
+        stepped.settle()
+        assert [error for error, _ in produced(sent)] == [0]
+        return len(synced)
+
+    assert syncs_of_a_produce() == 0
+    stepped.set_config(*where, "1")
+    assert syncs_of_a_produce() == 1
+    stepped.set_config(*where, "2")
+    assert [syncs_of_a_produce(), syncs_of_a_produce()] == [0, 1]
+    stepped.set_config(*where, None)
+    assert syncs_of_a_produce() == 0

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from rotunda.broker.ipc.request_channel import NO_OP
+from tests.support.fakes import failing
 from tests.support.record_batches import record_batch, with_max_timestamp
 from tests.support.sampling import Sampling
 from tests.support.stepped_broker import Client, Killed, Sent, SteppedBroker, produced
@@ -190,8 +191,8 @@ CASES = {
 pytestmark = [pytest.mark.slow, pytest.mark.stepped({})]
 
 
-def run(broker: SteppedBroker, case: Case, sampling: Sampling, die: Callable[[Requests, int], bool]) -> int:
-    """Run the case for each of its lines; ``die(requests, line)`` is False when the turn survived."""
+def run(broker: SteppedBroker, case: Case, sampling: Sampling, die: Callable[[int], bool]) -> int:
+    """Run the case for each of its lines; ``die(line)`` is False when the turn survived."""
     broker.create("topic", 4, {"message.timestamp.type": "LogAppendTime"} if case.stamped else {})
     requests = Requests(broker)
     answered: list[tuple[Sent, int, list[Part]]] = []
@@ -201,7 +202,7 @@ def run(broker: SteppedBroker, case: Case, sampling: Sampling, die: Callable[[Re
         case.send(requests)
         for target in case.turns[:-1]:
             broker.run_once(target)
-        died = die(requests, line)
+        died = die(line)
         broker.settle()
         requests.check_answers()
         answered += requests.sent
@@ -218,13 +219,7 @@ def test_a_handler_dies_at_any_line(broker: SteppedBroker, sampling: Sampling, n
     case = CASES[name]
     victim = case.turns[-1]
 
-    def die(requests: Requests, line: int) -> bool:  # noqa: ARG001
-        died = broker.turn_until_line(victim, line)
-        if died:
-            broker.replace(victim)
-        return died
-
-    assert run(broker, case, sampling, die) > 100
+    assert run(broker, case, sampling, lambda line: broker.replaced_at_line(victim, line)) > 100
 
 
 @pytest.mark.parametrize("name", ["both owners, origin forwards", "both owners, owner appends"])
@@ -235,7 +230,7 @@ def test_both_owners_die(broker: SteppedBroker, sampling: Sampling, name: str) -
     print(f"seed {seed}")
     choose = random.Random(seed)
 
-    def die(requests: Requests, line: int) -> bool:  # noqa: ARG001
+    def die(line: int) -> bool:
         first = case.turns[-1]
         second = OWNER if first == ORIGIN else ORIGIN
         died = broker.turn_until_line(first, line)
@@ -255,7 +250,7 @@ def test_the_replacement_dies_during_recovery(broker: SteppedBroker, sampling: S
     case = CASES[name]._replace(every=5)
     victim = case.turns[-1]
 
-    def die(requests: Requests, line: int) -> bool:  # noqa: ARG001
+    def die(line: int) -> bool:
         owned = next(o for o in broker.parts(victim).partitions.owned.values() if o.log.name.topic == "topic")
         dies_before(broker, victim, type(owned.writer), "publish")
         died = broker.boot_until_line(victim, line)
@@ -267,12 +262,8 @@ def test_the_replacement_dies_during_recovery(broker: SteppedBroker, sampling: S
 
 def dies_before(broker: SteppedBroker, target: int, owner: type, method: str) -> None:
     """Run a target, kill it when it calls a method, and leave it dead."""
-
-    def killed(*_: object) -> None:
-        raise Killed
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, method, killed)
+        patch.setattr(owner, method, failing(Killed()))
         with pytest.raises(Killed):
             broker.run_once(target)
     broker.kill(target)

@@ -11,7 +11,6 @@ import pytest
 from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
 from rotunda.broker.coordinator.transaction.shard import TransactionShard
 from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
-from rotunda.broker.handler import handler_process
 from rotunda.broker.handler.group_fast_path import CommitResponses
 from rotunda.broker.ipc.request import Request, RequestDecoder
 from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
@@ -21,10 +20,9 @@ from rotunda.broker.log.partition_log import PartitionLog
 from rotunda.broker.native import compiled
 from rotunda.broker.partitions.produce import produce
 from rotunda.broker.partitions.produce_response import ProduceResponseTemplate
-from rotunda.broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
 from tests.support.answered_request import answered_request
-from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
+from tests.support.fakes import failing
+from tests.support.stepped_broker import Client, Sent, SteppedBroker, batch_for, produced
 
 STORAGE_ERROR = 56
 
@@ -45,7 +43,7 @@ def numbered(stepped: SteppedBroker, partition: int, count: int = 3) -> list[Cli
     clients = [stepped.client() for _ in range(count)]
     for number, client in enumerate(clients, 1):
         for _ in range(number):
-            client.produce([("topic", partition, record_batch([b"before"]))])
+            client.produce([batch_for(partition, b"before")])
     stepped.settle()
     return clients
 
@@ -58,7 +56,7 @@ def fast_produces(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> tu
     monkeypatch.setattr(ProduceResponseTemplate, "offset_at", 0)
     partition = stepped.owned_by("topic", 0)[0]
     clients = numbered(stepped, partition)
-    return clients, [client.produce([("topic", partition, record_batch([b"a"]))]) for client in clients]
+    return clients, [client.produce([batch_for(partition, b"a")]) for client in clients]
 
 
 def test_a_response_that_cannot_be_made_closes_its_connection_and_the_others_are_given(
@@ -67,10 +65,7 @@ def test_a_response_that_cannot_be_made_closes_its_connection_and_the_others_are
     """On the general path. Its memory is released as well: a hold without an end would block the ring for all."""
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     clients = numbered(stepped, own)
-    sent = [
-        client.produce([("topic", own, record_batch([b"a"])), ("topic", foreign, record_batch([b"b"]))])
-        for client in clients
-    ]
+    sent = [client.produce([batch_for(own, b"a"), batch_for(foreign, b"b")]) for client in clients]
     faulty = only_for(clients[1], produce.encode_produce_response, 1)
     monkeypatch.setattr(produce, "encode_produce_response", faulty)
     stepped.settle()
@@ -118,7 +113,7 @@ def test_a_request_that_cannot_be_read_again_costs_no_other(
         stepped.run_once(0)
     stepped.drain()
     partition = stepped.owned_by("topic", 0)[0]
-    later = [client.produce([("topic", partition, record_batch([b"b"]))]) for client in clients]
+    later = [client.produce([batch_for(partition, b"b")]) for client in clients]
     stepped.settle()
     assert [each.answer.kind == CLOSE_CONNECTION for each in sent] == [True, False, False]
     assert [produced(each) for each in (*sent[1:], *later)] == [[(0, offset)] for offset in range(7, 12)]
@@ -135,7 +130,7 @@ def test_a_fault_at_the_commit_of_one_partition_costs_no_other_its_records(
     clients = {partition: stepped.client() for partition in (broken, good)}
     if known:
         for partition, client in clients.items():
-            client.produce([("topic", partition, record_batch([b"before"]))])
+            client.produce([batch_for(partition, b"before")])
         stepped.settle()
     commit = PartitionLog.commit
 
@@ -144,18 +139,18 @@ def test_a_fault_at_the_commit_of_one_partition_costs_no_other_its_records(
             raise ZeroDivisionError("ours")
         return commit(log)
 
-    sent = {p: client.produce([("topic", p, record_batch([b"a"]))]) for p, client in clients.items()}
+    sent = {p: client.produce([batch_for(p, b"a")]) for p, client in clients.items()}
     with monkeypatch.context() as patch:
         patch.setattr(PartitionLog, "commit", faulty)
         stepped.run_once(0)
         stepped.drain()
     assert [produced(sent[p])[0][0] for p in (broken, good)] == [STORAGE_ERROR, 0]
-    later = clients[broken].produce([("topic", broken, record_batch([b"later"]))])
+    later = clients[broken].produce([batch_for(broken, b"later")])
     stepped.settle()
     assert produced(later)[0][0] == STORAGE_ERROR
     assert "ours" in caplog.text
     stepped.replace(0)
-    again = clients[broken].produce([("topic", broken, record_batch([b"again"]))])
+    again = clients[broken].produce([batch_for(broken, b"again")])
     stepped.settle()
     assert produced(again)[0][0] == 0
     assert stepped.values("topic", broken) == [b"before"] * known + [b"again"]
@@ -180,76 +175,19 @@ def test_responses_from_before_a_fault_are_sent(stepped: SteppedBroker, monkeypa
     """The requests already read continue in the next turn, and their memory is still held."""
     partition = stepped.owned_by("topic", 0)[0]
     client = stepped.client()
-    sent = client.produce([("topic", partition, record_batch([b"a"]))])
-
-    def fault(*_: object) -> None:
-        raise ZeroDivisionError("ours")
-
+    sent = client.produce([batch_for(partition, b"a")])
     stepped.clock.advance_ns(1_000_000_000)
     with monkeypatch.context() as patch:
-        patch.setattr(LogManager, "tick", fault)
+        patch.setattr(LogManager, "tick", failing(ZeroDivisionError("ours")))
         with pytest.raises(ZeroDivisionError):
             stepped.run_once(0)
     stepped.drain()
     assert produced(sent) == [(0, 0)]
     assert not stepped.released(0, 0)
-    again = client.produce([("topic", partition, record_batch([b"b"]))])
+    again = client.produce([batch_for(partition, b"b")])
     stepped.settle()
     assert produced(again) == [(0, 1)]
     assert stepped.released(0, 0)
-
-
-class Loop:
-    """A target's loop whose first turns fail; it ends with the first idle turn."""
-
-    def __init__(self, faults: int) -> None:
-        self.left = faults
-        self.waits: list[float] = []
-        self.has_more = True
-        self.stop = StopFlag()
-        self.turns = SimpleNamespace(begin=lambda _: None, end=lambda _: None)
-
-    def run_once(self) -> bool:
-        if self.left:
-            self.left -= 1
-            raise ZeroDivisionError("ours")
-        self.stop.set()
-        self.has_more = False
-        return False
-
-    def wait_ms(self) -> int:
-        return 300
-
-    def take(self) -> bool:
-        return False
-
-    def wait(self, seconds: float) -> bool:
-        self.waits.append(seconds)
-        return True
-
-    def run(self) -> list[float]:
-        """Return the loop's wait after each turn that it waited after."""
-        context: Any = SimpleNamespace(target_bells=[self], handlers=1, slots=SimpleNamespace(beat=lambda *_: None))
-        metrics: Any = SimpleNamespace(slept=lambda _: None, due=lambda _: False)
-        handler: Any = self
-        handler_process._serve(handler, context, (Role.HANDLER, 0), metrics, self.stop)
-        self.stop.close()
-        return self.waits
-
-
-def test_a_run_with_a_fault_is_followed_by_another_at_once() -> None:
-    """Not after 300 ms: for requests already read, no bell rings a second time."""
-    assert Loop(1).run() == [0.3]
-
-
-def test_faults_in_a_row_are_paused_after_longer_and_longer() -> None:
-    *pauses, last = Loop(MOST_FAULTS - 1).run()
-    assert last == 0.3
-    assert pauses == sorted(pauses)
-    assert pauses[0] <= 0.001
-    assert pauses[-1] == 0.3
-    with pytest.raises(ZeroDivisionError):
-        Loop(MOST_FAULTS).run()
 
 
 @pytest.mark.parametrize("end", ["committed", "closed"])
@@ -259,10 +197,7 @@ def test_a_fault_of_one_init_producer_id_leaves_no_other_without_a_response(
     staged: list[Callable[[int, int, int], None]] = []
     log = CoordinatorLog("__transaction_state", 0, lambda _, answer: staged.append(answer), lambda: 0)
     shard = TransactionShard(log, lambda _: iter(()))  # type: ignore[arg-type, return-value]
-
-    def fault(_: int) -> None:
-        raise ZeroDivisionError("ours")
-
+    fault = failing(ZeroDivisionError("ours"))
     told: list[int] = []
     transaction = shard.write("id", TransactionMetadata(1, 0, 1, 0), 0, fault)
     shard.when_committed(transaction, fault)

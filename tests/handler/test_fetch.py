@@ -18,7 +18,7 @@ from rotunda.broker.scheduling import slices as slices_module
 from rotunda.shm.tables.moved_rows import CAPACITY
 from rotunda.shm.tables.partitions import PartitionTable
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
+from tests.support.stepped_broker import Client, Sent, SteppedBroker, batch_for, produced
 from tests.support.wire_messages import FETCH, Fetched, fetch_body, fetch_body_of, read_batches, read_fetch
 
 VERSION = 11
@@ -134,7 +134,7 @@ def test_the_leader_epoch_of_the_consumer(stepped: SteppedBroker, epoch: int, er
     assert found(sent).error_code == error
 
 
-# ---- parked ----------------------------------------------------------------------------------------------------------
+# ---- parked ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -146,7 +146,7 @@ def test_an_append_wakes_the_fetch_that_waits_for_it(stepped: SteppedBroker, own
     stepped.run_once(handler)
     row = stepped.partition("topic", partition).row
     assert stepped.context.partitions.waiters(row) == [handler]
-    stepped.client().produce([("topic", partition, record_batch([b"new"]))])
+    stepped.client().produce([batch_for(partition, b"new")])
     drain_bells(stepped)
     stepped.run_once(0)
     if not own:
@@ -176,7 +176,7 @@ def test_an_append_between_the_look_and_the_flag_is_not_missed(
 
     def append_first(self: object, rows: object, handler: int) -> None:
         monkeypatch.undo()
-        stepped.client().produce([("topic", partition, record_batch([b"raced"]))])
+        stepped.client().produce([batch_for(partition, b"raced")])
         stepped.run_once(0)
         real(self, rows, handler)  # type: ignore[arg-type]
 
@@ -191,7 +191,7 @@ def test_an_owner_that_dies_between_commit_and_bell_leaves_nobody_waiting(steppe
     partition = stepped.owned_by("topic", 0)[0]
     sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
     stepped.run_once(1)
-    stepped.client().produce([("topic", partition, record_batch([b"new"]))])
+    stepped.client().produce([batch_for(partition, b"new")])
     line = 1
     while stepped.end("topic", partition) == 0:
         # Die one line later each time, until the end is published.
@@ -259,33 +259,6 @@ def test_a_fetch_survives_the_deletion_of_its_topic(stepped: SteppedBroker, hand
     assert stepped.handler(handler).wait_ms() == 300
 
 
-def test_a_topic_of_the_same_name_starts_empty(stepped: SteppedBroker) -> None:
-    fill(stepped, 0, [b"old"], [b"old"])
-    stepped.delete("topic")
-    stepped.settle()
-    stepped.create("topic", 4)
-    fill(stepped, 0, [b"new"])
-    for handler in (0, 1):
-        sent = fetch(stepped.client(), 0, 0, handler)
-        stepped.settle()
-        assert values(sent) == [b"new"]
-
-
-def test_a_replacement_serves_the_fetch_that_was_parked(stepped: SteppedBroker) -> None:
-    partition = stepped.owned_by("topic", 0)[0]
-    sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
-    stepped.run_once(1)
-    row = stepped.partition("topic", partition).row
-    stepped.kill(1)
-    stepped.boot(1)
-    assert stepped.context.partitions.waiters(row) == []
-    stepped.replace(1)
-    stepped.run_once(1)
-    assert stepped.context.partitions.waiters(row) == [1]
-    fill(stepped, partition, [b"new"])
-    assert values(sent) == [b"new"]
-
-
 @pytest.mark.parametrize("parked", [False, True])
 def test_a_topic_deleted_between_search_and_read_is_an_error_of_its_partitions(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, parked: bool
@@ -339,7 +312,7 @@ def test_a_segment_that_vanishes_repeatedly_is_an_error_of_its_partition(
     assert len(reads) == 1 + fetches.ATTEMPTS
 
 
-# ---- many partitions and many fetches --------------------------------------------------------------------------------
+# ---- many partitions and many fetches -------------------------------------------------------------------------------
 
 
 class Work:
@@ -471,7 +444,7 @@ def test_a_handler_that_lags_checks_every_watched_row(stepped: SteppedBroker) ->
     sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
     stepped.run_once(1)
     moved = stepped.context.partitions.moved_rows
-    stepped.client().produce([("topic", partition, record_batch([b"new"]))])
+    stepped.client().produce([batch_for(partition, b"new")])
     stepped.run_once(0)
     for _ in range(CAPACITY):
         moved.note(0, 1, row + 1)

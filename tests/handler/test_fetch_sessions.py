@@ -13,6 +13,7 @@ from rotunda.broker.partitions.fetch import fetch_sessions
 from rotunda.broker.partitions.fetch.fetch_sessions import EVICTED_NS, FetchSessions
 from rotunda.broker.protocol.messages.fetch import PartFields
 from tests.support.fetches import FETCH_VERSIONS, Answer, Answered, append, fetched, send_fetch
+from tests.support.results import present
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 
 UNKNOWN_TOPIC, NOT_FOUND, INVALID_EPOCH, ID_MISMATCH = 3, 70, 71, 106
@@ -210,7 +211,7 @@ def test_whatever_happens_a_session_leads_to_the_same_records(stepped: SteppedBr
     assert read == logs
 
 
-# ---- the cache -------------------------------------------------------------------------------------------------------
+# ---- the cache ------------------------------------------------------------------------------------------------------
 
 
 class Clock:
@@ -251,7 +252,5 @@ def test_a_session_makes_room_when_it_is_stale_or_old_and_smaller(monkeypatch: p
 def test_a_session_that_grows_too_large_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 4)
     sessions = FetchSessions(2, Clock())
-    session = sessions.begin(parts(3), (1, 0))
-    assert session is not None
-    assert not sessions.advance(session, parts(5), [0] * 5, [], (1, 1))
+    assert not sessions.advance(present(sessions.begin(parts(3), (1, 0))), parts(5), [0] * 5, [], (1, 1))
     assert (len(sessions), sessions.partitions) == (0, 0)

@@ -12,7 +12,8 @@ import pytest
 from rotunda.broker.log.committed_log import CommittedLog
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.partitions.partition_manager import PartitionManager
-from rotunda.broker.partitions.storage.storage_gate import RETRY_NS, StorageGate
+from rotunda.broker.partitions.storage.storage_gate import RETRY_NS
+from tests.support.fakes import failing
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced
 
@@ -122,14 +123,6 @@ def test_a_death_before_all_are_restored_loses_nothing_and_leaves_nothing(broker
     check_takes_records_again(broker)
 
 
-def test_a_clean_stop_restores_the_remaining_logs(broker: SteppedBroker, restored: list[str]) -> None:
-    send(broker, b"before")
-    broker.settle()
-    fill_the_disk(broker)
-    manager(broker).log_manager.close()
-    assert sorted(restored) == own(broker)
-
-
 def test_one_that_is_asked_for_is_restored_there_and_then(broker: SteppedBroker, restored: list[str]) -> None:
     send(broker, b"before")
     broker.settle()
@@ -145,21 +138,6 @@ def test_one_that_is_asked_for_is_restored_there_and_then(broker: SteppedBroker,
     assert broker.values("wide", index) == [b"before", b"after"]
 
 
-def test_settings_that_change_meanwhile_are_in_force_once_it_is_restored(broker: SteppedBroker) -> None:
-    """Both are pending until an access to the partition, and neither replaces the other."""
-    fill_the_disk(broker)
-    partitions = manager(broker)
-    info = partitions.metadata.topic("wide")
-    assert info is not None
-    row = info.partitions[broker.owned_by("wide", 0)[0]].row
-    config = partitions.metadata.log_config(info)
-    partitions.owned[row].log.config = None  # type: ignore[assignment]  # so that it must be given anew
-    partitions.changes.alter((row,), partitions._bring_up_to_date)
-    owned = partitions.owned.get(row)
-    assert owned.log.config == config
-    assert not owned.log.needs_catch_up
-
-
 def test_a_log_that_cannot_be_restored_for_want_of_room_is_tried_again_in_slices(
     broker: SteppedBroker, restored: list[str]
 ) -> None:
@@ -168,11 +146,7 @@ def test_a_log_that_cannot_be_restored_for_want_of_room_is_tried_again_in_slices
     partitions, table = manager(broker), broker.context.partitions
     rows = [broker.partition("wide", index).row for index in broker.owned_by("wide", 0)]
     assert {table.fault(row) for row in rows} == {0}
-
-    def no_descriptors(*_: object) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    with mock.patch.object(LogSegment, "cut", no_descriptors):
+    with mock.patch.object(LogSegment, "cut", failing(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))):
         partitions.changes.finish()
     assert {table.fault(row) for row in rows} == {errno.EMFILE}
     restored.clear()
@@ -209,16 +183,3 @@ def test_epochs_that_could_not_be_written_are_written_in_slices(
     partitions.changes.finish()
     assert len(written) == len(logs)
     assert not any(log.needs_catch_up for log in logs)
-
-
-def test_ten_thousand_logs_are_notified_cheaply(broker: SteppedBroker) -> None:
-    """Settings are not read again for a change of the disk state."""
-    partitions = manager(broker)
-    gate = partitions.storage
-    limits = [owned.log._limits for owned in partitions.owned.values()]
-    gate.found_no_room(errno.ENOSPC, "full")
-    assert all(each.is_strict for each in limits)
-    let_there_be_room(broker)
-    assert isinstance(gate, StorageGate)
-    assert not any(each.is_strict for each in limits)
-    assert [id(owned.log._limits) for owned in partitions.owned.values()] == [id(each) for each in limits]

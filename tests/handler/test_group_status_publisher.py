@@ -1,7 +1,6 @@
 """The group snapshot of a handler: times and contents."""
 
 from dataclasses import asdict
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -222,17 +221,3 @@ def test_omitted_groups_and_members_are_counted(handler: Handler, monkeypatch: p
     assert told["group_states"] == {"classic/Empty": 8}
     assert told["left_out"]["transactions"] == 7
     assert told["transaction_states"] == {"Ongoing": 8}
-
-
-def test_modules_of_the_page_read_it_without_the_broker() -> None:
-    """Readers of snapshots import nothing of the broker, so the status page may use them."""
-    root = Path(group_status_publisher.__file__).parents[2]
-    for name in (
-        "shm/tables/snapshot_buffer",
-        "broker/metrics/broker_reading",
-        "broker/metrics/prometheus",
-        "shm/rings/ring_fill",
-    ):
-        lines = (root / f"{name}.py").read_text(encoding="utf-8").splitlines()
-        imported = [line for line in lines if line.startswith("from rotunda.broker")]
-        assert all(line.startswith("from rotunda.broker.metrics.") for line in imported), imported

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from rotunda.broker.protocol import codec
-from rotunda.broker.protocol.routing import GROUP_TOPIC, coordinator_partition
 from tests.support.groups.requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
-    GROUP_PARTITIONS,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
@@ -53,7 +51,7 @@ def listed(broker: SteppedBroker, version: int = 5, **filters: list[str]) -> dic
     return {each.group_id: each for each in answer.groups}
 
 
-# ---- membership ------------------------------------------------------------------------------------------------------
+# ---- membership -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol_type", ["consumer", "connect", "sr"])
@@ -147,7 +145,7 @@ def test_waiting_members_outlive_their_coordinators_handler(broker: SteppedBroke
     assert first.commit({PLACES[0]: 3}) == [0]
 
 
-# ---- offsets ---------------------------------------------------------------------------------------------------------
+# ---- offsets --------------------------------------------------------------------------------------------------------
 
 
 def test_commits_keep_their_metadata(broker: SteppedBroker) -> None:
@@ -273,30 +271,6 @@ def test_offsets_are_deleted_unless_a_member_reads_their_topic(broker: SteppedBr
         assert int(call(broker, broker.client(), OFFSET_DELETE, 0, values | {"group_id": group}).error_code) == code
 
 
-def test_offsets_of_a_deleted_topic_are_deleted(broker: SteppedBroker) -> None:
-    """Also those of a topic already replaced by another of its name."""
-    simple(broker, "group", {PLACES[0]: 5})
-    broker.delete("topic")
-    broker.settle()
-    broker.create("topic", 4)
-    broker.settle()
-    assert committed(broker, "group", PLACES[:1]) == [(-1, 0)]
-    for handler in range(2):
-        broker.replace(handler)
-    assert committed(broker, "group", PLACES[:1]) == [(-1, 0)]
-
-
-def test_offsets_of_a_topic_that_was_replaced_while_nobody_looked(broker: SteppedBroker) -> None:
-    simple(broker, "group", {PLACES[0]: 5})
-    for handler in range(2):
-        broker.kill(handler)
-    broker.delete("topic")
-    for handler in range(2):
-        broker.boot(handler)
-    broker.settle()
-    assert committed(broker, "group", PLACES[:1]) == [(-1, 0)]
-
-
 @pytest.mark.parametrize("broker", [EXPIRE_SOON], indirect=True)
 def test_offsets_expire_and_the_empty_group_with_the_last(broker: SteppedBroker) -> None:
     member = Member(broker, "group")
@@ -311,7 +285,7 @@ def test_offsets_expire_and_the_empty_group_with_the_last(broker: SteppedBroker)
     assert listed(broker) == {}
 
 
-# ---- admin -----------------------------------------------------------------------------------------------------------
+# ---- admin ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -362,7 +336,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(broker: SteppedBr
     assert committed(broker, empty, PLACES[:1]) == [(-1, 0)]
 
 
-# ---- transactions ----------------------------------------------------------------------------------------------------
+# ---- transactions ---------------------------------------------------------------------------------------------------
 
 
 def txn_commit(
@@ -439,22 +413,6 @@ def test_offsets_without_a_transaction_are_rejected(
     assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
 
 
-def test_offsets_of_a_transaction_are_fenced_by_generation_and_member(
-    broker: SteppedBroker, producer: TransactionalProducer
-) -> None:
-    """KIP-447: generation and member id fence a consumer that is no longer in the group."""
-    member = Member(broker, "group")
-    member.join()
-    add_offsets(broker, producer, "group")
-    who = {"member_id": member.member_id, "generation_id_or_member_epoch": member.generation}
-    assert txn_commit(broker, producer, "group", 5, **who | {"generation_id_or_member_epoch": 0}) == [22]
-    assert txn_commit(broker, producer, "group", 5, **who | {"member_id": "nobody"}) == [25]
-    assert txn_commit(broker, producer, "group", 5, **who | {"group_instance_id": "i"}) == [25]
-    assert txn_commit(broker, producer, "group", 5, **who) == [0]
-    end(broker, producer, commit=True)
-    assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
-
-
 def test_v05_a_transaction_of_a_consumer_group_gets_the_exact_error(
     broker: SteppedBroker, producer: TransactionalProducer
 ) -> None:
@@ -508,7 +466,7 @@ def test_a_fenced_producer_commits_nothing(broker: SteppedBroker, producer: Tran
     assert committed(broker, "group", PLACES[:1], require_stable=True) == [(-1, 0)]
 
 
-# ---- deaths ----------------------------------------------------------------------------------------------------------
+# ---- deaths ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_confirmed_commit_survives_the_death_of_its_handler_at_any_line(
@@ -520,9 +478,7 @@ def test_a_confirmed_commit_survives_the_death_of_its_handler_at_any_line(
     member.join()
     for line in sampling.walk(7):
         sent = member.commit_request({PLACES[0]: line, PLACES[1]: line + 1})
-        died = broker.turn_until_line(0, line)
-        if died:
-            broker.replace(0)
+        died = broker.replaced_at_line(0, line)
         broker.settle()
         errors = [int(part.error_code) for topic in answer_of(sent).topics for part in topic.partitions]
         assert errors == [0, 0], line
@@ -543,9 +499,7 @@ def test_a_member_gets_its_assignment_for_a_death_of_its_coordinator_at_any_line
         member = Member(broker, group)
         member.join()
         sent = member.join_request()
-        has_died = broker.turn_until_line(0, line)
-        if has_died:
-            broker.replace(0)
+        has_died = broker.replaced_at_line(0, line)
         broker.settle()
         code = member.take(sent)
         assert code in (0, 25), line
@@ -569,11 +523,3 @@ def test_a_member_gets_its_assignment_for_a_death_of_its_coordinator_at_any_line
         broker.forget_clients()
         if not has_died:
             break
-
-
-def test_offsets_are_stored_in_kafkas_format(broker: SteppedBroker) -> None:
-    """The bytes of every version: tests/coordinator/test_group_records.py."""
-    simple(broker, "group", {PLACES[0]: 5}, "note")
-    values = broker.values(GROUP_TOPIC, coordinator_partition("group", GROUP_PARTITIONS))
-    [value] = [value for value in values if value.startswith(b"\x00\x04" + (5).to_bytes(8, "big"))]
-    assert b"\x05note" in value

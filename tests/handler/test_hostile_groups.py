@@ -7,7 +7,6 @@ import logging
 import random
 import uuid
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -15,7 +14,6 @@ from rotunda.broker.apis.groups.join_group import MOST_PROTOCOLS
 from rotunda.broker.coordinator.classic import protocol
 from rotunda.broker.coordinator.classic.group import ClassicGroup
 from rotunda.broker.errors import InvalidReceive
-from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.protocol import codec
 from tests.support.coordinator_requests import (
     ADD_MANY,
@@ -24,7 +22,6 @@ from tests.support.coordinator_requests import (
     INIT,
     JOIN,
     MARKERS,
-    PARTITION,
     REQUESTS,
     TXN_COMMIT,
 )
@@ -148,15 +145,6 @@ def test_damaged_requests_leave_everybody_else_alone(broker: SteppedBroker, capl
     assert committed(broker, healthy.group_id, [("topic", 0)]) == [(5, 0)]
 
 
-def test_a_commit_of_the_same_partition_a_million_times_is_rejected(broker: SteppedBroker) -> None:
-    """Each commit has a record with its own key; together they exceed any legitimate request."""
-    parts = [PARTITION] * 2_000
-    values = COMMIT | {"group_id": "g" * 30_000, "topics": [{"name": "topic", "partitions": parts}]}
-    answer = answer_of(refused(broker, 8, 9, values))
-    assert {int(part.error_code) for part in answer.topics[0].partitions} == {28}
-    assert Member(broker, "g" * 30_000).commit({("topic", 0): 1}) == [0]
-
-
 @pytest.mark.parametrize("topic", ["topic", "nowhere"])
 def test_a_commit_that_writes_nothing_makes_no_group(broker: SteppedBroker, topic: str) -> None:
     member = Member(broker, "group")
@@ -215,23 +203,3 @@ def test_a_client_that_asks_for_member_ids_in_a_loop_gets_them_and_costs_little(
         for name in (ids[0], ids[-1])
     ]
     assert (first, last) == (25, 0)
-
-
-@pytest.mark.parametrize("version", [1, 9])
-def test_unwritten_offsets_are_never_returned(broker: SteppedBroker, version: int) -> None:
-    """An OffsetFetch in the turn of an OffsetCommit gets its response after the commit."""
-    group_id = groups_of(broker, 0, 1)[0]
-    member = Member(broker, group_id)
-    assert member.commit({("topic", 0): 5}) == [0]
-    sent = member.commit_request({("topic", 0): 6})
-    topics = [{"name": "topic", "partition_indexes": [0]}]
-    one = {"group_id": group_id, "topics": topics}
-    fetched = send(broker.client(), 9, version, one if version < 8 else {"groups": [one]})
-    with mock.patch.object(LogSegment, "write", side_effect=OSError(28, "no space")):
-        broker.run_once(0)
-    broker.settle()
-    assert int(answer_of(sent).topics[0].partitions[0].error_code) in (15, 16)
-    answer = answer_of(fetched)
-    part = answer.topics[0].partitions[0] if version < 8 else answer.groups[0]
-    assert int(part.error_code) in (15, 16)
-    assert committed(broker, group_id, [("topic", 0)]) == [(5, 0)]

@@ -30,8 +30,7 @@ from rotunda.broker.protocol.routing import GROUP_TOPIC, SHARE_TOPIC, TRANSACTIO
 from rotunda.broker.scheduling import timers
 from rotunda.shm.tables.process_slots import PROCESSOR
 from tests.support.groups.requests import GROUP_PARTITIONS, Member, call, committed, groups_of
-from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.stepped_broker import SteppedBroker, batch_for, produced
 from tests.support.stepped_share_consumer import SteppedShareConsumer, initialize, response_to
 from tests.support.transactional import answer_of, committed_offset, offset_errors, send, settled, started
 
@@ -107,7 +106,7 @@ def test_groups_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, 
     assert AT_ONCE <= replays[0] < 2 * GROUP_PARTITIONS * AT_ONCE
     # One turn each: requests meanwhile get a response, with an error for groups that are not loaded yet.
     served = broker.owned_by("topic", owner)[0]
-    sent = broker.client().produce([("topic", served, record_batch([b"beside"]))])
+    sent = broker.client().produce([batch_for(served, b"beside")])
     asked = Member(broker, GROUP)
     commit = asked.commit_request({PLACE: 8})
     broker.run_once(owner)
@@ -132,7 +131,7 @@ def test_a_share_fetch_waits_for_the_state_of_its_group(broker: SteppedBroker, m
     broker.context.slots.set_generation(PROCESSOR, 0, 1)
     member = SteppedShareConsumer(broker, topic.topic_id, "m")
     initialize(broker, topic.topic_id)
-    broker.client().produce([("topic", 0, record_batch([b"a record"]))])
+    broker.client().produce([batch_for(0, b"a record")])
     partition = coordinator_partition(member.group, broker.context.coordinators.of(SHARE_TOPIC))
     owner = broker.partition(SHARE_TOPIC, partition).owner
     shard = broker.parts(owner).coordinators.share_states.shard_of(member.group)

@@ -19,6 +19,7 @@ from rotunda.broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks
 from rotunda.shm.tables.partitions import PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.log.log_writer import batch, stage
+from tests.support.fakes import failing
 
 ROW_NUMBER = 3
 KEEPS_ALL = (-1, -1)
@@ -107,12 +108,8 @@ def test_a_segment_that_somebody_appends_to_stays(owner: Owner) -> None:
 
 def test_on_a_full_disk_deletions_precede_rolls(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """All segments are expired, without space for a new one: deleting the others first frees space."""
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as full:
-        full.setattr(LogSegment, "create", fail)
+        full.setattr(LogSegment, "create", failing(OSError(errno.ENOSPC, "No space left on device")))
         error, removed_bytes = owner.retain(4)
         assert (error, removed_bytes > 0) == (0, True)
         assert owner.table.read_start(ROW_NUMBER) == 3

@@ -18,6 +18,7 @@ from rotunda.broker.scheduling import slices
 from rotunda.broker.security.acl.acls import Acl
 from rotunda.broker.steps import finished
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, run_once
+from tests.support.results import present
 from tests.support.stepped_broker import Sent, SteppedBroker
 
 ACLS = 2_000
@@ -74,8 +75,7 @@ def stored(broker: SteppedBroker) -> int:
 
 
 def in_force(broker: SteppedBroker, target: int) -> int:
-    authorizer = broker.parts(target).metadata.authorizer
-    assert authorizer is not None
+    authorizer = present(broker.parts(target).metadata.authorizer)
     return len(authorizer)
 
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
 
-from rotunda.broker.apis.transactions import write_txn_markers
 from rotunda.broker.coordinator.transaction.markers import AT_ONCE, TransactionEnd
 from rotunda.broker.coordinator.transaction.transaction import PREPARE_COMMIT, TransactionMetadata
 from rotunda.broker.partitions.transaction_messages import Marker
-from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.scheduling.timers import Timers
 from tests.support.fakes import FakeClock
-from tests.support.groups.requests import call
-from tests.support.stepped_broker import SteppedBroker
 
 PLACES = [("topic", index) for index in range(AT_ONCE * 5 + 3)]
 
@@ -85,32 +80,3 @@ def test_deleted_and_failed_partitions_do_not_delay_others() -> None:
     order = ended(FakeClock(), desk, answer)
     assert set(order) == set(PLACES) - desk.gone
     assert desk.most <= AT_ONCE + 20
-
-
-def test_markers_of_a_request_are_written_a_few_in_a_slice(stepped: SteppedBroker) -> None:
-    """Each has its own error, in the request's order."""
-    pending: list[int] = []
-    note = write_txn_markers._note
-
-    def noted(waiting: list[Any]) -> Any:
-        pending.append(len(waiting))
-        return note(waiting)
-
-    indexes = [0, 1, 77, 2] * (write_txn_markers.AT_ONCE + 1)
-    marker = {
-        "producer_id": 9,
-        "producer_epoch": 0,
-        "transaction_result": True,
-        "coordinator_epoch": 0,
-        "topics": [{"name": "topic", "partition_indexes": indexes}],
-    }
-    write_txn_markers._note = noted
-    try:
-        answer = call(stepped, stepped.client(), ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
-    finally:
-        write_txn_markers._note = note
-    parts = answer.markers[0].topics[0].partitions
-    assert [part.partition_index for part in parts] == indexes
-    assert [part.error_code for part in parts] == [0, 0, 3, 0] * (write_txn_markers.AT_ONCE + 1)
-    assert max(pending) == write_txn_markers.AT_ONCE
-    assert sum(pending) == len(indexes)

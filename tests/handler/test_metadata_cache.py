@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rotunda.broker.metadata import metadata_cache
 from rotunda.broker.metadata.configs.config_changes import BROKER, TOPIC, Alteration, ConfigChange, Operation
-from rotunda.broker.metadata.metadata_cache import Changes, MetadataCache
+from rotunda.broker.metadata.metadata_cache import Changes
 from rotunda.broker.metadata.store import metadata_reader
 from rotunda.broker.metadata.topics.topic_validation import AddedPartitions, NewTopic
 from rotunda.broker.protocol.routing import owner_of, topic_hash, topic_id_hash
 from rotunda.shm.tables.partitions import STATE_CLOSED
 from tests.support.admin_cluster import HANDLERS, AdminCluster
+from tests.support.results import present
 
 AT_ONCE = 4
 
@@ -40,8 +39,7 @@ def test_the_first_refresh_reports_everything_and_the_next_one_only_news(cluster
     first = cache.refresh()
     assert names(first.created) == [("a", 0), ("a", 1), ("b", 0)]
     assert cache.refresh() == Changes([], [], [])
-    topic = cache.topic("a")
-    assert topic is not None
+    topic = present(cache.topic("a"))
     cluster.controller.create_partitions([AddedPartitions(topic.name, 4)])
     assert names(cache.refresh().created) == [("a", 2), ("a", 3)]
     assert cache.version == cluster.controller.version
@@ -55,8 +53,7 @@ def test_a_topic_deleted_and_created_again_is_another_topic(cluster: AdminCluste
     cluster.controller.create_topics([NewTopic("again", 1)])
     cache = cluster.handlers[0]
     changes = cache.refresh()
-    new = cache.topic("again")
-    assert new is not None
+    new = present(cache.topic("again"))
     assert new.topic_id != old.topic_id
     assert cache.topic_by_id(old.topic_id) is None
     assert cache.topic_by_id(new.topic_id) is new
@@ -106,9 +103,7 @@ def test_a_replacement_gets_unfinished_deletions(cluster: AdminCluster) -> None:
 def test_topic_settings_are_applied_and_reported(cluster: AdminCluster) -> None:
     cluster.create("configured", configs={"segment.bytes": "2097152"})
     cache = cluster.handlers[0]
-    before = cache.topic("configured")
-    assert before is not None
-    assert cache.log_config(before).segment_bytes == 2097152
+    assert cache.log_config(present(cache.topic("configured"))).segment_bytes == 2097152
     set_config(cluster, TOPIC, "configured", "segment.bytes", "4194304")
     [altered] = cache.refresh().altered
     assert cache.log_config(altered).segment_bytes == 4194304
@@ -136,22 +131,6 @@ def test_a_partition_that_does_not_exist_is_none(cluster: AdminCluster) -> None:
 def test_internal_topics_are_marked(cluster: AdminCluster) -> None:
     assert cluster.create("__consumer_offsets", 4).internal
     assert not cluster.create("__mine").internal
-
-
-def test_everything_survives_a_restart_of_the_broker(cluster: AdminCluster, tmp_path: Path) -> None:
-    topic = cluster.create("durable", 3, {"retention.ms": "77"})
-    set_config(cluster, BROKER, "1", "log.retention.ms", "2000")
-    again = AdminCluster(tmp_path)
-    assert again.metadata.topic("durable") == topic
-    assert again.metadata.broker_config.log_retention_ms == 2000
-    assert again.controller.version == cluster.controller.version
-    again.close()
-
-
-def test_a_cache_without_a_file_is_empty(tmp_path: Path, cluster: AdminCluster) -> None:
-    cache = MetadataCache(tmp_path / "elsewhere", HANDLERS, cluster.config)
-    assert cache.refresh() == Changes([], [], [])
-    assert (cache.version, cache.topics()) == (0, [])
 
 
 @pytest.fixture

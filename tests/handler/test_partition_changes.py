@@ -18,6 +18,7 @@ from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
 from rotunda.broker.partitions.partition_manager import PROGRESS_NS
 from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN
+from tests.support.fakes import failing
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced
 from tests.support.wire_messages import PRODUCE, produce_body
@@ -36,30 +37,6 @@ class Log:
         self.changes.add(place, lambda: self.taken.append(name), opens=opens)
 
 
-def test_steps_of_one_place_keep_their_order() -> None:
-    log = Log()
-    log.add(("a", 0), "delete a-0")
-    log.add(("a", 1), "delete a-1")
-    log.add(("a", 0), "open a-0", opens=7)
-    assert not log.changes.open_now(8)
-    assert log.changes.open_now(7)
-    assert log.taken == ["delete a-0", "open a-0"]
-    assert not log.changes.open_now(7)
-    log.changes.finish()
-    assert log.taken == ["delete a-0", "open a-0", "delete a-1"]
-    assert not log.changes
-
-
-def test_each_slice_runs_the_steps_of_one_partition() -> None:
-    log = Log()
-    for index in range(5):
-        log.add(("a", index), str(index), opens=index)
-    work = log.changes.work()
-    for count in range(1, 6):
-        next(work)
-        assert len(log.taken) == count
-
-
 def test_a_partition_deleted_before_it_was_opened_stays_closed() -> None:
     log = Log()
     owned = OwnedPartitions(log.changes)
@@ -70,26 +47,6 @@ def test_a_partition_deleted_before_it_was_opened_stays_closed() -> None:
     assert log.taken == []
     log.changes.finish()
     assert log.taken == ["open", "delete"]
-
-
-def test_a_row_has_its_changed_settings_when_it_is_looked_up() -> None:
-    """Each row separately, once, with the last of several changes; not after its partition's deletion."""
-    taken: list[tuple[str, int]] = []
-    changes = PartitionChanges()
-    changes.alter([1, 2, 3, 4], lambda row: taken.append(("first", row)))
-    changes.alter([2, 3], lambda row: taken.append(("second", row)))
-    changes.cancel(4)
-    owned = OwnedPartitions(changes)
-    for _ in range(2):
-        owned.get(2)
-        assert taken == [("second", 2)]
-    work = changes.work()
-    for count in (2, 3):
-        next(work)
-        assert len(taken) == count
-    changes.finish()
-    assert sorted(taken) == [("first", 1), ("second", 2), ("second", 3)]
-    assert not changes
 
 
 pytestmark = pytest.mark.stepped({})
@@ -253,14 +210,10 @@ def sent_is_taken(broker: SteppedBroker, sent: Sent) -> bool:
 
 def test_partitions_without_descriptors_are_opened_in_slices_later(broker: SteppedBroker) -> None:
     """Not all in one turn; and a partition is opened immediately on access, like a new one."""
-
-    def no_room(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     broker.create("wide", PARTITIONS)
     broker.settle()
     own = broker.owned_by("wide", 0)
-    with mock.patch.object(LogManager, "open", no_room):
+    with mock.patch.object(LogManager, "open", failing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))):
         broker.replace(0)
         broker.settle()
     partitions = broker.parts(0).partitions

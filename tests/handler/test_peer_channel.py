@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from rotunda.broker.ipc import request_channel
-from rotunda.broker.ipc.peer_channel import DONE, PRODUCE_PART, PRODUCE_REPLY, TASK, TASK_REPLY, PeerMessage, Peers
+from rotunda.broker.ipc.peer_channel import DONE, TASK, TASK_REPLY, PeerMessage, Peers
 from rotunda.broker.ipc.request_channel import RequestChannel
 from rotunda.shm.rings.bell import SemaphoreBell
 from rotunda.shm.rings.ring import RingProducer
+from tests.support.fakes import failing
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.stepped_broker import SteppedBroker, batch_for, produced
 
 
 class SilentBell:
@@ -43,17 +42,6 @@ def peers(channel: RequestChannel, bells: tuple[SilentBell, ...], index: int, ge
     return Peers(channel, index, generation, typed)
 
 
-def test_a_message_arrives_as_it_was_sent(channel: RequestChannel, bells: tuple[SilentBell, ...]) -> None:
-    one, other = peers(channel, bells, 0), peers(channel, bells, 1)
-    message = PeerMessage(PRODUCE_PART, -1, 3, 1 << 40, 1, 4096, 70_000, 17, -1, 5, 9, 2, b"payload")
-    one.send(1, message)
-    assert other.receive() == []
-    one.publish()
-    assert [(source, each) for source, each, _ in other.receive()] == [(0, message)]
-    assert bells[1].rung == 1
-    assert bells[2].rung == 0
-
-
 def test_questions_keep_their_order_when_the_ring_is_full(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
@@ -79,22 +67,6 @@ def test_a_token_is_of_no_predecessor(channel: RequestChannel, bells: tuple[Sile
     assert {next(tokens[0]) for _ in range(1000)}.isdisjoint(next(tokens[1]) for _ in range(1000))
 
 
-def test_unreleased_messages_are_read_by_the_replacement(
-    channel: RequestChannel, bells: tuple[SilentBell, ...]
-) -> None:
-    one, other = peers(channel, bells, 0), peers(channel, bells, 1)
-    one.send(1, PeerMessage(TASK, token=1))
-    one.publish()
-    assert len(other.receive()) == 1
-    again = peers(channel, bells, 1, 2)
-    assert [message.token for _, message, _ in again.receive()] == [1]
-    [(ring, position)] = peers(channel, bells, 0, 2).unread_before()
-    assert ring.consumed() < position
-    again.release()
-    assert ring.consumed() == position
-    assert peers(channel, bells, 0, 3).unread_before() == []
-
-
 def test_a_question_is_not_released_before_its_response_is_out(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
@@ -115,26 +87,6 @@ def test_a_question_is_not_released_before_its_response_is_out(
     other.publish()
     assert not other.waiting
     assert [message.token for _, message, _ in other.receive()] == [1]
-
-
-def test_d04_two_that_ask_each_other_without_end_both_get_their_responses(
-    channel: RequestChannel, bells: tuple[SilentBell, ...]
-) -> None:
-    both = peers(channel, bells, 0), peers(channel, bells, 1)
-    for me, asker in enumerate(both):
-        for token in range(300):
-            asker.send(1 - me, PeerMessage(PRODUCE_PART, token=token))
-    answered: list[Counter[int]] = [Counter(), Counter()]
-    for _ in range(2000):
-        for me, one in enumerate(both):
-            for source, message, _ in one.receive():
-                if message.kind == PRODUCE_PART:
-                    one.reply(source, PeerMessage(PRODUCE_REPLY, token=message.token))
-                else:
-                    answered[me][message.token] += 1
-            one.publish()
-            one.release()
-    assert answered == [Counter(range(300))] * 2
 
 
 pytestmark = [pytest.mark.stepped({"topic": 8}), pytest.mark.usefixtures("small_rings")]
@@ -166,17 +118,13 @@ def test_a_peer_request_that_meets_a_fault_gets_a_response(
     own, foreign = (broker.owned_by("topic", owner)[0] for owner in (0, 1))
     row = broker.partition("topic", foreign).row
     log = broker.parts(1).partitions.owned[row].log
-
-    def fault(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(type(log), "stage", fault)
-    broken = broker.client().produce([("topic", own, record_batch([b"a"])), ("topic", foreign, record_batch([b"b"]))])
+    monkeypatch.setattr(type(log), "stage", failing(ZeroDivisionError()))
+    broken = broker.client().produce([batch_for(own, b"a"), batch_for(foreign, b"b")])
     broker.settle()
     assert broken.answers
     assert "ZeroDivisionError" in caplog.text
     monkeypatch.undo()
-    good = broker.client().produce([("topic", foreign, record_batch([b"c"])), ("topic", own, record_batch([b"d"]))])
+    good = broker.client().produce([batch_for(foreign, b"c"), batch_for(own, b"d")])
     broker.settle()
     assert [error for error, _ in produced(good)] == [0, 0]
     assert broker.released(0, 0)

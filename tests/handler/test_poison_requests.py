@@ -18,8 +18,7 @@ from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.partitions.fetch.fetch import Fetch
 from rotunda.broker.partitions.fetch.fetches import Fetches
 from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
-from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
+from tests.support.stepped_broker import Killed, Sent, SteppedBroker, batch_for, produced
 from tests.support.wire_messages import CREATE_TOPICS, FETCH, FETCH_VERSION, METADATA, fetch_body, metadata_body, string
 
 POISON = b"poison"
@@ -79,10 +78,10 @@ def test_a_produce_that_kills_is_dropped_after_the_second_death(
     partition = stepped.owned_by("topic", 0)[0]
     clients = [stepped.client() for _ in range(3)]
     for client in clients[:known]:
-        client.produce([("topic", partition, record_batch([b"known"]))])
+        client.produce([batch_for(partition, b"known")])
     stepped.settle()
     before, poison, behind = (
-        client.produce([("topic", partition, record_batch([value]))])
+        client.produce([batch_for(partition, value)])
         for client, value in zip(clients, (b"one", POISON, b"two"), strict=True)
     )
     assert settle(stepped) == 2
@@ -129,10 +128,8 @@ def test_a_part_that_kills_its_owner_closes_the_connection_at_its_taker(
     """The part of the origin handler has been appended; the other is rejected permanently."""
     kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
     own, other = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
-    poison = stepped.client().produce(
-        [("topic", own, record_batch([b"one"])), ("topic", other, record_batch([POISON]))]
-    )
-    behind = stepped.client().produce([("topic", other, record_batch([b"two"]))])
+    poison = stepped.client().produce([batch_for(own, b"one"), batch_for(other, POISON)])
+    behind = stepped.client().produce([batch_for(other, b"two")])
     assert poison.target == 0
     assert settle(stepped) == 2
     assert is_dropped(poison)
@@ -162,7 +159,7 @@ def test_a_response_that_was_put_off_and_kills_is_its_requests_fault(
     fetching = stepped.client()
     parked = fetching.send(FETCH, FETCH_VERSION, fetch_body("topic", partition, 0, max_wait_ms=60_000), target=0)
     stepped.run_once(0)
-    produce = stepped.client().produce([("topic", partition, record_batch([b"value"]))])
+    produce = stepped.client().produce([batch_for(partition, b"value")])
     assert settle(stepped) == 2
     assert is_dropped(parked)
     assert produced(produce) == [(0, 0)]
@@ -203,7 +200,7 @@ def test_a_request_that_kills_in_the_commit_is_found_by_handling_each_alone(
     )
     partition = stepped.owned_by("topic", 0)[0]
     before, poison, behind = (
-        stepped.client().produce([("topic", partition, record_batch([value]))]) for value in (b"one", POISON, b"two")
+        stepped.client().produce([batch_for(partition, value)]) for value in (b"one", POISON, b"two")
     )
     assert settle(stepped) == 3
     assert is_dropped(poison)
@@ -274,9 +271,9 @@ def test_a_request_dropped_twice_is_dropped_without_a_death(
         client.send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
         if what == "metadata":
             return client.send(METADATA, METADATA_VERSION, metadata_body([value.decode()]), target=0)
-        parts = [("topic", own, record_batch([value]))] if what == "produce" else []
+        parts = [batch_for(own, value)] if what == "produce" else []
         if what == "forwarded":
-            parts = [("topic", own, record_batch([b"harmless"])), ("topic", other, record_batch([value]))]
+            parts = [batch_for(own, b"harmless"), batch_for(other, value)]
         return client.produce(parts)
 
     poison, harmless = POISON.ljust(size, b"."), b"posion".ljust(size, b".")

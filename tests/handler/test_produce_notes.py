@@ -11,8 +11,9 @@ import pytest
 from rotunda.broker.log.partition_log import PartitionLog
 from rotunda.broker.log.segments import log_segment
 from rotunda.broker.metadata.configs.config_changes import TOPIC
+from tests.support.fakes import failing
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
+from tests.support.stepped_broker import Killed, Sent, SteppedBroker, batch_for, produced
 from tests.support.wire_messages import read_produce
 
 STORAGE_ERROR, OUT_OF_ORDER, UNKNOWN_TOPIC = 56, 45, 3
@@ -22,12 +23,9 @@ STORAGE_ERROR, OUT_OF_ORDER, UNKNOWN_TOPIC = 56, 45, 3
 def with_full_disk(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Return a function that calls another while all segment writes fail; a second later there is space again."""
 
-    def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def call(do: Callable[[], object]) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(log_segment.os, "pwritev", fail)
+            patch.setattr(log_segment.os, "pwritev", failing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
             do()
         stepped.clock.advance_ms(1_100)
         for handler in (0, 1):
@@ -44,18 +42,18 @@ def test_a_batch_that_was_not_written_is_rejected_again_by_a_replacement(
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     client = stepped.client()
     if known:
-        client.produce([("topic", own, record_batch([b"known"]))])
+        client.produce([batch_for(own, b"known")])
         stepped.settle()
     # An earlier request that waits for its other owner holds all later ones in the ring.
-    client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
+    client.produce([batch_for(own, b"first"), batch_for(foreign, b"held")])
     stepped.run_once(0)
     if known:
-        stepped.client().produce([("topic", own, record_batch([b"again"]))])
+        stepped.client().produce([batch_for(own, b"again")])
         stepped.run_once(0)
-    failed = client.produce([("topic", own, record_batch([b"failed"]))])
+    failed = client.produce([batch_for(own, b"failed")])
     with_full_disk(lambda: stepped.run_once(0))
     for number in range(3):
-        stepped.client().produce([("topic", own, record_batch([b"later %d" % number]))])
+        stepped.client().produce([batch_for(own, b"later %d" % number)])
     stepped.run_once(0)
     stepped.replace(0)
     stepped.settle()
@@ -71,7 +69,7 @@ def test_a_full_disk_rejects_all_requests_of_known_connections(
     clients = [stepped.client() for _ in range(3)]
 
     def send(value: bytes) -> list[Sent]:
-        return [client.produce([("topic", own, record_batch([value]))]) for client in clients]
+        return [client.produce([batch_for(own, value)]) for client in clients]
 
     send(b"known")
     stepped.settle()
@@ -92,11 +90,11 @@ def test_a_forwarded_part_that_could_not_be_written_is_not_acknowledged_later(
     stepped: SteppedBroker, with_full_disk: Callable[[Callable[[], object]], None]
 ) -> None:
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
-    parts = [("topic", own, record_batch([b"own"])), ("topic", foreign, record_batch([b"failed"]))]
+    parts = [batch_for(own, b"own"), batch_for(foreign, b"failed")]
     sent = stepped.client().produce(parts)
     stepped.run_once(0)
     with_full_disk(lambda: stepped.run_once(1))
-    stepped.client().produce([("topic", foreign, record_batch([b"later"]))])
+    stepped.client().produce([batch_for(foreign, b"later")])
     stepped.run_once(1)
     stepped.replace(0)
     stepped.settle()
@@ -115,7 +113,7 @@ def test_a_duplicate_of_an_appended_batch_succeeds_though_its_commit_fails(
     stepped.settle()
     again = client.produce([("topic", 0, batch)])
     other = stepped.client().produce([("topic", 0, batch)])
-    failing = stepped.client().produce([("topic", 0, record_batch([b"b"]))])
+    failing = stepped.client().produce([batch_for(0, b"b")])
     with_full_disk(lambda: stepped.run_once(first.target))
     stepped.drain()
     assert [produced(sent) for sent in (first, again, other)] == [[(0, 0)]] * 3
@@ -132,7 +130,7 @@ def test_a_rejection_is_repeated_after_the_end_of_its_cause(stepped: SteppedBrok
     stepped.settle()
     if not known:
         client = stepped.client()
-    stepped.client().produce([("topic", own, record_batch([b"x"])), ("topic", foreign, record_batch([b"held"]))])
+    stepped.client().produce([batch_for(own, b"x"), batch_for(foreign, b"held")])
     early = client.produce([("topic", own, record_batch([b"2"], base_sequence=2, **fields))])
     unknown = stepped.client().produce([("new", 0, record_batch([b"n"]))], acks=1)
     stepped.client().produce([("topic", own, record_batch([b"1"], base_sequence=1, **fields))])
@@ -161,30 +159,9 @@ def test_a_client_that_sends_base_offsets_of_its_own_is_not_believed(stepped: St
     assert len(stored) == 6
 
 
-def test_replay_of_a_batch_of_requests_responses_each_with_its_own_offset(stepped: SteppedBroker) -> None:
-    """The end is published, no response is sent: the replacement creates all responses from the notes."""
-    own = stepped.owned_by("topic", 0)[0]
-    client = stepped.client()
-    client.produce([("topic", own, record_batch([b"0"]))])
-    stepped.settle()
-    sent = [client.produce([("topic", own, record_batch([b"%d" % number]))]) for number in range(1, 6)]
-    line = 1
-    while stepped.end("topic", own) == 1:
-        assert stepped.turn_until_line(0, line)
-        stepped.kill(0)
-        if stepped.end("topic", own) == 1:
-            stepped.boot(0)
-        line += 7
-    assert not any(each.answers for each in sent)
-    stepped.boot(0)
-    stepped.settle()
-    assert [produced(each) for each in sent] == [[(0, number)] for number in range(1, 6)]
-    assert stepped.values("topic", own) == [b"%d" % number for number in range(6)]
-
-
 def test_a_torn_write_is_cut_off_and_written_again(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     own = stepped.owned_by("topic", 0)[0]
-    sent = [stepped.client().produce([("topic", own, record_batch([b"%d" % number]))]) for number in range(3)]
+    sent = [stepped.client().produce([batch_for(own, b"%d" % number)]) for number in range(3)]
 
     def torn(fd: int, chunks: list[memoryview], position: int) -> int:
         os.pwrite(fd, b"".join(bytes(chunk) for chunk in chunks)[:100], position)
@@ -203,8 +180,8 @@ def test_a_torn_write_is_cut_off_and_written_again(stepped: SteppedBroker, monke
 def held_behind_another(stepped: SteppedBroker, own: int, foreign: int) -> tuple[Sent, Sent]:
     """Return a held request and a later one; both are appended, and a replacement reads both again."""
     client = stepped.client()
-    held = client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
-    behind = stepped.client().produce([("topic", own, record_batch([b"second"]))], acks=-1)
+    held = client.produce([batch_for(own, b"first"), batch_for(foreign, b"held")])
+    behind = stepped.client().produce([batch_for(own, b"second")], acks=-1)
     stepped.run_once(0)
     assert behind.target == 0
     return held, behind
@@ -229,12 +206,8 @@ def test_appended_batches_are_not_rejected_because_their_log_cannot_be_opened(
     own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
     held, behind = held_behind_another(stepped, own, foreign)
     stepped.run_once(1)
-
-    def cannot_open(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch:
-        patch.setattr(PartitionLog, "open", cannot_open)
+        patch.setattr(PartitionLog, "open", failing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         stepped.kill(0)
         stepped.replace(owner)
         if owner == 1:
@@ -257,26 +230,19 @@ def test_batches_truncated_from_a_log_that_cannot_be_opened_stay_rejected(
     """Its note must not be valid for other records stored at the same offset later."""
     own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
     client = stepped.client()
-    client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
+    client.produce([batch_for(own, b"first"), batch_for(foreign, b"held")])
     stepped.run_once(0)
-    lost = stepped.client().produce([("topic", own, record_batch([b"lost"]))])
-
-    def cannot(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def dies(*_: object) -> None:
-        raise Killed
-
+    lost = stepped.client().produce([batch_for(own, b"lost")])
     with monkeypatch.context() as patch:
-        patch.setattr(log_segment.os, "pwritev", dies)
+        patch.setattr(log_segment.os, "pwritev", failing(Killed()))
         with pytest.raises(Killed):
             stepped.run_once(0)
-        patch.setattr(PartitionLog, "open", cannot)
+        patch.setattr(PartitionLog, "open", failing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         stepped.replace(0)
         stepped.run_once(0)
     stepped.clock.advance_ms(1_100)
     stepped.run_once(0)
-    stepped.client().produce([("topic", own, record_batch([b"other"]))])
+    stepped.client().produce([batch_for(own, b"other")])
     stepped.run_once(0)
     stepped.replace(0)
     stepped.settle()

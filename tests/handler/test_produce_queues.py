@@ -14,7 +14,7 @@ from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
 from rotunda.broker.log.validation.append_limits import AppendLimits
 from rotunda.broker.partitions.produce.produces import MOST_UNDER_WAY
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.stepped_broker import SteppedBroker, batch_for, produced
 from tests.support.wire_messages import PRODUCE, produce_body
 
 MS = 1_000_000
@@ -60,7 +60,7 @@ def test_others_are_served_between_the_parts_of_a_long_request(stepped: SteppedB
     """For any owners of the parts."""
     costs(10)
     long = stepped.client().send(PRODUCE, 7, produce_body(parts_of(stepped, owner, 60)), 0)
-    others = [stepped.client().produce([("topic", index, record_batch([b"x"]))]) for index in range(4)]
+    others = [stepped.client().produce([batch_for(index, b"x")]) for index in range(4)]
     for _ in range(3):
         began_ns = stepped.clock.monotonic_ns()
         stepped.run_once(0)

@@ -61,43 +61,6 @@ def delayed() -> Purgatory:
     return Purgatory()
 
 
-def test_the_flags_are_up_before_the_second_try(delayed: Purgatory) -> None:
-    """Otherwise an append between the check and the flag would wake no handler."""
-    seen: list[set[int]] = []
-
-    def look(final: bool) -> bool:  # noqa: ARG001
-        seen.append(set(delayed.flags))
-        return False
-
-    delayed.watch(DelayedOperation(look, 10, lambda: None, (3, 4)))
-    assert seen == [{3, 4}]
-
-
-def test_rows_with_raised_flags_need_no_second_try(delayed: Purgatory) -> None:
-    """The flags themselves report a move: a consumer that polls repeatedly is read once per poll."""
-    first, second = Waiting(10, (1, 2)), Waiting(20, (1, 2, 3))
-    delayed.watch(first.operation)
-    delayed.turn_at(10)
-    assert delayed.flags == {1, 2}
-    delayed.watch(second.operation)
-    assert first.moved == [[1, 2], []]
-    assert second.moved == [[3]]
-
-
-def test_a_row_that_moves_tries_its_watchers_only(delayed: Purgatory) -> None:
-    one, other = Waiting(100, (1,)), Waiting(100, (2,))
-    delayed.watch(one.operation)
-    delayed.watch(other.operation)
-    one.ready = other.ready = True
-    delayed.rows_moved([1])
-    assert delayed.has_woken
-    assert delayed.run_once()
-    assert one.operation.done
-    assert not other.operation.done
-    assert not delayed.run_once()
-    assert (len(one.tries), len(other.tries)) == (2, 1)
-
-
 def test_an_operation_is_tried_once_a_run_however_many_of_its_rows_have_moved(delayed: Purgatory) -> None:
     """1,000 fetches of 100 partitions each: the cost grows with the moved rows and their watchers."""
     waiting = [Waiting(1000, range(100)) for _ in range(1000)]
@@ -140,31 +103,6 @@ def test_a_run_ends_with_its_time_and_the_next_continues(delayed: Purgatory) -> 
     while delayed.turn_now():
         pass
     assert order == list(range(10))
-
-
-def test_a_flag_is_cleared_when_its_row_moves_without_watchers(delayed: Purgatory) -> None:
-    first, second = Waiting(10, (1,)), Waiting(20, (1,))
-    delayed.watch(first.operation)
-    delayed.watch(second.operation)
-    delayed.turn_at(10)
-    delayed.rows_moved([1])
-    assert delayed.flags == {1}
-    delayed.turn_at(20)
-    assert delayed.flags == {1}
-    delayed.rows_moved([1, 1, 7])
-    assert delayed.flags == set()
-    assert first.tries == [False, True]
-    assert delayed.timers.next_deadline_ns() is None
-
-
-def test_deadlines_are_kept_in_order(delayed: Purgatory) -> None:
-    waiting = [Waiting(deadline) for deadline in (30, 10, 20)]
-    for each in waiting:
-        delayed.watch(each.operation)
-    assert delayed.timers.next_deadline_ns() == 10
-    delayed.turn_at(20)
-    assert [each.operation.done for each in waiting] == [False, True, True]
-    assert delayed.timers.next_deadline_ns() == 30
 
 
 def test_operations_waiting_for_another_process_are_tried_once_a_run_with_changes(delayed: Purgatory) -> None:

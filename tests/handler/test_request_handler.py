@@ -10,15 +10,16 @@ import pytest
 
 from rotunda.broker.apis import table
 from rotunda.broker.handler.request_handler import BATCH
-from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, NO_OP, SEND
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, NO_OP
 from rotunda.broker.log.log_manager import LogManager
 from rotunda.broker.log.partition_log import PartitionLog, PartitionName
 from rotunda.broker.metadata.store.metadata_reader import MetadataReader
 from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from rotunda.broker.protocol.api_keys import ApiKey
+from tests.support.fakes import failing
 from tests.support.interruptions import interrupted_at_line
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Sent, SteppedBroker, produced
+from tests.support.stepped_broker import Sent, SteppedBroker, batch_for, produced
 from tests.support.wire_messages import (
     API_VERSIONS,
     CREATE_TOPICS,
@@ -55,9 +56,9 @@ def test_c07_a_request_that_cannot_be_read_closes_its_connection(
 ) -> None:
     """No response is sent; requests of others, and of the same batch, are not affected. `C07`, `C12`."""
     other = stepped.client()
-    before = other.produce([("topic", 0, record_batch([b"before"]))])
+    before = other.produce([batch_for(0, b"before")])
     bad = stepped.client().send(api_key, version, body, before.target)
-    after = other.produce([("topic", 0, record_batch([b"after"]))])
+    after = other.produce([batch_for(0, b"after")])
     stepped.settle()
     assert [(answer.kind, answer.payload) for answer in bad.answers] == [(CLOSE_CONNECTION, b"")]
     assert [produced(sent) for sent in (before, after)] == [[(0, 0)], [(0, 1)]]
@@ -116,12 +117,8 @@ def test_e08_a_fault_in_an_api_closes_that_connection_and_the_loop_continues(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`E02`, `E08`: an internal fault is not mapped to an error code; other connections are unaffected."""
-
-    def fault(*_: object) -> None:
-        raise ZeroDivisionError("ours")
-
     api = table.APIS[METADATA]
-    monkeypatch.setitem(table.APIS, METADATA, api._replace(function=fault))
+    monkeypatch.setitem(table.APIS, METADATA, api._replace(function=failing(ZeroDivisionError("ours"))))
     broken = stepped.client().send(METADATA, 4, metadata_body(["topic"]), 0)
     good = stepped.client().produce([("topic", stepped.owned_by("topic", 0)[0], record_batch([b"a"]))])
     stepped.settle()
@@ -135,13 +132,9 @@ def test_e08_a_fault_in_produce_gives_its_memory_back(
 ) -> None:
     partition = stepped.owned_by("topic", 0)[0]
     log = stepped.parts(0).partitions.owned[stepped.partition("topic", partition).row].log
-
-    def fault(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("ours")
-
     with monkeypatch.context() as patch:
-        patch.setattr(type(log), "stage", fault)
-        broken = stepped.client().produce([("topic", partition, record_batch([b"a"]))])
+        patch.setattr(type(log), "stage", failing(ZeroDivisionError("ours")))
+        broken = stepped.client().produce([batch_for(partition, b"a")])
         stepped.settle()
     assert broken.answer.kind == CLOSE_CONNECTION
     assert "ours" in caplog.text
@@ -153,20 +146,16 @@ def test_e08_a_fault_while_metadata_is_applied_loses_no_request(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`E08`: neither requests nor messages of other targets; the next turn continues with them."""
-    for_both = stepped.client().produce([("topic", p, record_batch([b"both"])) for p in range(4)])
+    for_both = stepped.client().produce([batch_for(p, b"both") for p in range(4)])
     owner = 1 - for_both.target
     stepped.run_once(for_both.target)
     partition = stepped.owned_by("topic", owner)[0]
-    for_one = stepped.client().produce([("topic", partition, record_batch([b"one"]))])
+    for_one = stepped.client().produce([batch_for(partition, b"one")])
     asked = stepped.client().send(METADATA, 4, metadata_body(["topic"]), owner)
     stepped.controller.create_topics([NewTopic("other", 1)])
     stepped.announce_metadata()
-
-    def fault(*_: object) -> None:
-        raise sqlite3.OperationalError("disk I/O error")
-
     with monkeypatch.context() as patch:
-        patch.setattr(MetadataReader, "read_in_steps", fault)
+        patch.setattr(MetadataReader, "read_in_steps", failing(sqlite3.OperationalError("disk I/O error")))
         with pytest.raises(sqlite3.OperationalError):
             stepped.run_once(owner)
     stepped.settle()
@@ -202,19 +191,15 @@ def test_a_fault_while_metadata_is_applied_leaves_no_cache_of_deleted_topics(
     """A Produce of a cached shape is not appended to the log of a deleted topic."""
     client = stepped.client()
     for _ in range(2):
-        client.produce([("topic", 0, record_batch([b"a"]))])
+        client.produce([batch_for(0, b"a")])
         stepped.settle()
     owner = stepped.partition("topic", 0).owner
     stepped.delete("topic")
-
-    def fault(*_: object) -> None:
-        raise ZeroDivisionError("ours")
-
     with monkeypatch.context() as patch:
-        patch.setattr(LogManager, "expire_producers_after", fault)
+        patch.setattr(LogManager, "expire_producers_after", failing(ZeroDivisionError("ours")))
         with pytest.raises(ZeroDivisionError):
             stepped.run_once(owner)
-    late = client.produce([("topic", 0, record_batch([b"late"]))])
+    late = client.produce([batch_for(0, b"late")])
     stepped.settle()
     assert produced(late) == [(3, -1)]
 
@@ -264,12 +249,12 @@ def test_a_full_response_ring_stops_that_processor_only(broker: SteppedBroker) -
     deaf, other = broker.client(0), broker.client(1)
     sent = []
     for number in range(200):
-        sent.append(deaf.produce([("topic", 0, record_batch([b"deaf %d" % number]))]))
+        sent.append(deaf.produce([batch_for(0, b"deaf %d" % number)]))
         broker.run_once(0)
         broker.drain(1)
     assert broker.handler(0).wait_ms() == 1
     assert not broker.released(0, 0)
-    fine = other.produce([("topic", 0, record_batch([b"other"]))])
+    fine = other.produce([batch_for(0, b"other")])
     broker.run_once(0)
     broker.drain(1)
     assert produced(fine)[0][0] == 0
@@ -297,17 +282,6 @@ def test_h01_a_handler_reads_a_few_from_each_ring_however_full_another_is(broker
         assert sum(bool(sent.answers) for sent in flood) == answered
     broker.settle()
     assert all(sent.answers for sent in flood)
-
-
-def test_metadata_changes_are_made_by_the_controller_and_seen_by_all(stepped: SteppedBroker) -> None:
-    body = struct.pack(">i", 1) + string("fresh") + struct.pack(">ihiii?", 2, 1, 0, 0, 1000, False)
-    created = stepped.client().send(CREATE_TOPICS, 2, body)
-    assert created.target == 2
-    stepped.settle()
-    assert created.answer.kind == SEND
-    produced_to = stepped.client().produce([("fresh", p, record_batch([b"a"])) for p in (0, 1)])
-    stepped.settle()
-    assert produced(produced_to) == [(0, 0), (0, 0)]
 
 
 def test_row_14_a_request_sees_every_change_announced_before_it(

@@ -16,6 +16,7 @@ from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permis
 from rotunda.broker.security.session import pack_session
 from rotunda.broker.steps import finished
 from tests.support.record_batches import record_batch
+from tests.support.results import present
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 from tests.support.wire_messages import FETCH
 
@@ -76,8 +77,7 @@ def answered(sent: Sent) -> tuple[int, dict[tuple[str, int], int]]:
 
 def change(broker: SteppedBroker, permission: Permission, principal: str) -> None:
     """Create an ACL for reading the topic."""
-    active = broker._active
-    assert active is not None
+    active = present(broker._active)
     acl = Acl(ResourceType.TOPIC, "topic", PatternType.LITERAL, principal, "*", Operation.READ, permission)
     finished(active.controller.acls.create([acl]))
     active.announce()

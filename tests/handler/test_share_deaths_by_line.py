@@ -90,9 +90,7 @@ def test_the_owner_dies_at_any_line_of_an_acknowledgement(broker: SteppedBroker,
         consumer, acquired = trials.begin(f"member-{line}")
         batches, types = acknowledgements(acquired)
         sent = consumer.send(batches, max_records=0)
-        died = broker.turn_until_line(sent.target, line)
-        if died:
-            broker.replace(sent.target)
+        died = broker.replaced_at_line(sent.target, line)
         broker.settle()
         trials.answered(sent, types)
         broker.forget_clients()

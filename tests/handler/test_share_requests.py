@@ -16,8 +16,10 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.records.record_batch import batch_headers
 from rotunda.broker.records.record_reader import Record, iterate_records
 from rotunda.shm.tables.process_slots import PROCESSOR
+from tests.support.fakes import failing
 from tests.support.groups.requests import LIST_GROUPS, call
 from tests.support.record_batches import record_batch
+from tests.support.results import present
 from tests.support.share_consumer import Acquired
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.stepped_share_consumer import (
@@ -93,7 +95,7 @@ def set_configs(broker: SteppedBroker, **configs: str) -> None:
     broker.announce()
 
 
-# ---- partitions ------------------------------------------------------------------------------------------------------
+# ---- partitions -----------------------------------------------------------------------------------------------------
 
 
 def test_partitions_without_state_are_in_error_until_they_are_initialized(
@@ -179,7 +181,7 @@ def test_settings_of_a_group_are_those_of_its_records(broker: SteppedBroker, top
     assert other.fetch()[0].acquired == [(0, 2, 2)]
 
 
-# ---- sessions --------------------------------------------------------------------------------------------------------
+# ---- sessions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("broker", [{"max.partitions": str(2 * MOST_PARTITIONS)}], indirect=True)
@@ -283,7 +285,7 @@ def test_of_two_simultaneous_acknowledgements_the_second_is_rejected(
     assert [acknowledged(each) for each in sent] == [0, ErrorCode.INVALID_RECORD_STATE]
 
 
-# ---- groups ----------------------------------------------------------------------------------------------------------
+# ---- groups ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,7 @@ def test_groups_are_described_by_any_coordinator(broker: SteppedBroker) -> None:
         assert (assigned.topic_name, list(assigned.partitions)) == ("topic", [0, 1, 2, 3])
 
 
-# ---- dead letters ----------------------------------------------------------------------------------------------------
+# ---- dead letters ---------------------------------------------------------------------------------------------------
 
 LETTERS = "dlq.letters"
 
@@ -373,8 +375,7 @@ def test_a_missing_dead_letter_topic_is_created(broker: SteppedBroker, topic_id:
     set_configs(broker, **{"errors.deadletterqueue.topic.name": LETTERS})
     reject_all(broker, topic_id, make, b"a", b"b")
     metadata = broker.parts(0).metadata
-    made = metadata.topic(LETTERS)
-    assert made is not None
+    made = present(metadata.topic(LETTERS))
     config = metadata.log_config(made)
     assert (config.errors_deadletterqueue_group_enable, config.message_timestamp_type) == (True, "CreateTime")
     assert len(made.partitions) == 3
@@ -410,12 +411,8 @@ def test_dead_letters_are_within_the_limit_of_their_topic(
     broker.settle()
     copied = {"errors.deadletterqueue.copy.record.enable": "true"}
     set_configs(broker, **{"errors.deadletterqueue.topic.name": LETTERS, **copied})
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, "no such sector")
-
     if not is_readable:
-        monkeypatch.setattr(ShareReader, "read_from", fail)
+        monkeypatch.setattr(ShareReader, "read_from", failing(OSError(errno.EIO, "no such sector")))
     large, small = b"x" * 3000, b"y" * 600
     reject_all(broker, topic_id, make, large, *[small] * 5)
     assert [each.value for each in letters_in(broker)] == ([None, *[small] * 5] if is_readable else [None] * 6)

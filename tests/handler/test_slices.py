@@ -78,15 +78,6 @@ def test_a_run_has_no_more_than_its_budget(bench: Bench) -> None:
     assert bench.slices.is_idle
 
 
-def test_small_requests_do_not_wait_for_large_ones(bench: Bench) -> None:
-    bench.add(bench.steps("much", 1000), lane=1)
-    bench.slices.run_once()
-    bench.add(bench.steps("little", 2), lane=2)
-    for _ in range(3):
-        bench.slices.run_once()
-    assert bench.results == ["little"]
-
-
 def test_requests_of_one_client_keep_their_order(bench: Bench) -> None:
     for name, count in (("first", 20), ("second", 1), ("third", 1)):
         bench.add(bench.steps(name, count), lane="one client")
@@ -190,19 +181,6 @@ def test_one_that_waits_for_another_process_keeps_nobody_from_beginning(bench: B
         deferred.complete(number + 1)
     bench.turns()
     assert bench.results == ["meanwhile", *range(1, MOST_LONG + 2)]
-
-
-def test_a_task_continues_after_its_response(bench: Bench) -> None:
-    deferred = Deferred()
-    deferred.complete("there")
-
-    def asks() -> Generator[Deferred, Any, Any]:
-        answer = yield deferred
-        return answer
-
-    bench.add(asks())
-    bench.turns()
-    assert bench.results == ["there"]
 
 
 def test_a_fault_ends_its_own_work_alone(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

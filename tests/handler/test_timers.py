@@ -3,6 +3,7 @@
 from functools import partial
 
 from rotunda.broker.scheduling.timers import AT_ONCE_NS, Timers
+from tests.support.fakes import failing
 
 
 class Clock:
@@ -76,11 +77,7 @@ def test_timers_without_time_run_in_the_next_run() -> None:
 def test_a_fault_ends_one_timer_only() -> None:
     called: list[str] = []
     timers = Timers(Clock())
-
-    def fail() -> None:
-        raise RuntimeError("on purpose")
-
-    timers.after_ms(1, fail)
+    timers.after_ms(1, failing(RuntimeError("on purpose")))
     timers.after_ms(2, lambda: called.append("next"))
     timers.run_due(5_000_000)
     assert called == ["next"]

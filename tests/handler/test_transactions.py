@@ -11,7 +11,8 @@ from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, V
 from rotunda.broker.protocol.routing import TRANSACTION_TOPIC
 from rotunda.broker.records.record_batch import BatchHeader, read_header
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.results import present
+from tests.support.stepped_broker import SteppedBroker, batch_for, produced
 from tests.support.transactional import (
     TRANSACTIONAL,
     TransactionalProducer,
@@ -36,7 +37,7 @@ def wait(broker: SteppedBroker, ms: int) -> None:
         broker.settle(3)
 
 
-# ---- Produce ---------------------------------------------------------------------------------------------------------
+# ---- Produce --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "error"), [(7, 48), (10, 48), (11, 120)])
@@ -56,7 +57,7 @@ def test_transactional_records_need_a_transactional_id(broker: SteppedBroker) ->
     producer = started(broker)
     batch = record_batch([b"a"], producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, attributes=0x10)
     client = broker.client()
-    plain = [client.produce([("topic", 0, record_batch([b"b"]))]) for _ in range(2)]
+    plain = [client.produce([batch_for(0, b"b")]) for _ in range(2)]
     broker.settle()
     refused = [client.produce([("topic", partition, batch)]) for partition in (0, 1)]
     broker.settle()
@@ -103,12 +104,6 @@ def test_a_fenced_producer_commits_no_offsets_under_another_id(broker: SteppedBr
         error = 47 if epoch_is_known else 49
         assert offset_errors(settled(broker, zombie.commit_offset("group", "topic", 1))) == [error]
         assert offset_errors(settled(broker, producer.commit_offset("group", "topic", 1))) == [0]
-
-
-@pytest.mark.parametrize("broker", [{"transaction.partition.verification.enable": "false"}], indirect=True)
-def test_without_verification_old_producers_are_believed(broker: SteppedBroker) -> None:
-    producer = started(broker, newest=False)
-    assert produce_errors(settled(broker, producer.produce([("topic", p, b"a") for p in range(4)]))) == [0] * 4
 
 
 def test_a_producer_continues_as_it_began_after_a_feature_downgrade(broker: SteppedBroker) -> None:
@@ -220,12 +215,10 @@ class NeverOngoing:
 
 def header(sequence: int, epoch: int = 0) -> BatchHeader:
     batch = record_batch([b"a"], producer_id=7, producer_epoch=epoch, base_sequence=sequence, attributes=TRANSACTIONAL)
-    found = read_header(batch)
-    assert found is not None
-    return found
+    return present(read_header(batch))
 
 
-# ---- requests to the coordinator -------------------------------------------------------------------------------------
+# ---- requests to the coordinator ------------------------------------------------------------------------------------
 
 
 def test_the_producer_continues_with_the_returned_epoch(broker: SteppedBroker) -> None:
@@ -359,7 +352,7 @@ def test_ids_that_are_not_used_expire(broker: SteppedBroker) -> None:
     assert busy.take(settled(broker, busy.end(commit=True))) == 0
 
 
-# ---- admins ----------------------------------------------------------------------------------------------------------
+# ---- admins ---------------------------------------------------------------------------------------------------------
 
 
 def listed(broker: SteppedBroker, version: int = 2, **filters: object) -> list[tuple[str, str]]:

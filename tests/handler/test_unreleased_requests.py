@@ -10,8 +10,7 @@ from rotunda.broker.ipc.request import Request, RequestRing
 from rotunda.broker.ipc.request_channel import REQUEST
 from rotunda.broker.ipc.request_rings import unreleased
 from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
-from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.stepped_broker import SteppedBroker, batch_for, produced
 from tests.support.wire_messages import METADATA
 
 CAPACITY = 8192
@@ -82,7 +81,7 @@ def test_a_produce_to_any_generation_is_handled(stepped: SteppedBroker) -> None:
     stepped.replace(0)
     stepped.senders[0].generations[0] = 1
     partition = stepped.owned_by("topic", 0)[0]
-    sent = stepped.client().produce([("topic", partition, record_batch([b"value"]))])
+    sent = stepped.client().produce([batch_for(partition, b"value")])
     stepped.settle()
     assert produced(sent) == [(0, 0)]
 

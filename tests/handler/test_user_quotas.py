@@ -12,7 +12,7 @@ from rotunda.broker.quotas import quota_manager
 from rotunda.broker.security.session import ANONYMOUS_USER, pack_session
 from rotunda.shm.recorder_layout import THROTTLED_BY
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Client, SteppedBroker
+from tests.support.stepped_broker import Client, SteppedBroker, batch_for
 from tests.support.wire_messages import FETCH, FETCH_VERSION, PRODUCE, fetch_body, produce_body, string
 
 #: Eleven windows of a second: the burst is about ten times the rate.
@@ -111,7 +111,7 @@ def test_e11_requests_that_are_committed_together_are_charged_to_each_client(ste
     alice, bob, silent = client_of(stepped, "alice"), client_of(stepped, "bob"), client_of(stepped, "bob")
     for client in (alice, bob):
         # Later requests are equal to this one, and use the fast path.
-        client.produce([("topic", 0, record_batch([b"x"]))])
+        client.produce([batch_for(0, b"x")])
     stepped.settle()
     stepped.clock.advance_ms(60_000)
     sent = [(client, client.produce([("topic", 0, BATCH)])) for client in (alice, bob, alice, bob)]

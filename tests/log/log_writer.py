@@ -21,6 +21,7 @@ from rotunda.broker.records.record_writer import read_marker
 from rotunda.broker.steps import finished
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
+from tests.support.results import present
 
 NAME = PartitionName("topic", 0, bytes(range(16)))
 
@@ -33,8 +34,7 @@ def batch(count: int = 1, size: int = 10, **fields: object) -> memoryview:
 
 def stage(log: PartitionLog, data: memoryview, commit: Callable[[], object] = lambda: None) -> tuple[int, int, int]:
     """Stage a batch after any validation and writing ahead, with a `commit` at each step of these."""
-    header = read_header(data)
-    assert header is not None
+    header = present(read_header(data))
     result = log.stage(data, header)
     if result != TO_BE_VALIDATED:
         return result
@@ -82,8 +82,7 @@ def read_everything(directory: Path, end: tuple[int, int, int], start: int = 0, 
     reader = LogReader(directory)
     parts = []
     while start < end[0]:
-        found = reader.locate(start, end, max_bytes)
-        assert found is not None
+        found = present(reader.locate(start, end, max_bytes))
         assert found.length > 0
         with open(found.path, "rb") as file:
             parts.append(os.pread(file.fileno(), found.length, found.position))
@@ -94,13 +93,14 @@ def read_everything(directory: Path, end: tuple[int, int, int], start: int = 0, 
 class ModelLog:
     """A log, its acknowledged batches, and its published end."""
 
+    log: PartitionLog
+
     def __init__(self, directory: Path, config: LogConfig, clock: FakeClock | None = None) -> None:
         self.directory = directory
         self.config = config
         self.clock = clock or FakeClock(wall_ms=TIMESTAMP_MS)
         self.acknowledged: list[bytes] = []
         self.published: PublishedEnd | None = None
-        self.log: PartitionLog | None = None
 
     def open(self) -> PartitionLog:
         """Open as a broker start does the first time, and as a replacement from then on."""
@@ -112,7 +112,6 @@ class ModelLog:
     def append(self, batches: list[memoryview], *, is_own: bool = False) -> list[tuple[int, int, int]]:
         """Stage all, commit, publish, acknowledge, in this order. The broker's own batches are not validated."""
         log = self.log
-        assert log is not None
         results: list[tuple[int, int, int]] = []
         committed = 0
 
@@ -142,7 +141,6 @@ class ModelLog:
     def check(self) -> None:
         """Compare all visible state of the log with the acknowledged batches."""
         log = self.log
-        assert log is not None
         content = b"".join(self.acknowledged)
         # Preallocated bytes follow the end.
         on_disk = log_bytes(self.directory)

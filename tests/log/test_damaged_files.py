@@ -14,6 +14,7 @@ from rotunda.broker.steps import finished
 from tests.log.log_writer import batch, end_of, log_bytes, read_everything, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
+from tests.support.results import present
 
 NAME = PartitionName("t", 0, bytes(range(16)))
 SMALL = LogConfig(internal_segment_bytes=1000, index_interval_bytes=100)
@@ -139,12 +140,8 @@ def test_times_are_found_whatever_has_happened_to_time_indexes(
     reader = LogReader(tmp_path / "t-0")
     for offset in range(2 * RECORDS):
         asked = reader.offset_for_timestamp(TIMESTAMP_MS - 10_000 + 10 * offset, 0, end_of(log))
-        found = finished(asked)
-        assert found is not None
-        assert found.offset == offset
-    largest = finished(reader.max_timestamp(0, end_of(log)))
-    assert largest is not None
-    assert largest.offset == 2 * RECORDS - 1
+        assert present(finished(asked)).offset == offset
+    assert present(finished(reader.max_timestamp(0, end_of(log)))).offset == 2 * RECORDS - 1
     manager.close()
 
 

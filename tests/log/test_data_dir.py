@@ -53,12 +53,6 @@ def test_a_directory_of_a_newer_version(tmp_path: Path) -> None:
     assert (tmp_path / "meta.properties").read_text() == "version=2\ncluster.id=x\nnode.id=1\n"
 
 
-def test_a_file_in_the_place_of_the_directory(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("")
-    with pytest.raises(FileExistsError):
-        prepare_data_dir(tmp_path / "data", 1)
-
-
 @pytest.mark.parametrize(
     ("parent", "mode", "is_exposed"),
     [

@@ -37,13 +37,6 @@ def test_bytes_of_the_time_index(tmp_path: Path) -> None:
     assert index.file.path.read_bytes().hex(" ", 4) == "0000018b cfe56800 00000005 0000018b cfe56801 00000014"
 
 
-@pytest.mark.parametrize(("offset", "position"), [(1000, 0), (1004, 0), (1005, 10), (1006, 10), (1020, 30), (9999, 30)])
-def test_an_offset_is_found_at_or_before_its_position(tmp_path: Path, offset: int, position: int) -> None:
-    index = offset_index(tmp_path, [(1005, 10), (1010, 20), (1020, 30)])
-    assert index.lookup(offset) == position
-    assert OffsetIndex(tmp_path, BASE, writable=False).lookup(offset) == position
-
-
 def test_an_empty_or_missing_index_sends_to_the_start(tmp_path: Path) -> None:
     index = OffsetIndex(tmp_path, BASE, writable=False)
     assert (index.lookup(1005), index.lookup_position(7), index.last()) == (0, 0, None)

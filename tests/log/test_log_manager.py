@@ -13,7 +13,7 @@ from rotunda.broker.log.log_manager import CHECKPOINT_INTERVAL_NS, LogManager, o
 from rotunda.broker.log.partition_log import LogDamaged, PartitionLog, PartitionName, PublishedEnd
 from tests.log.log_writer import batch, published_end, stage
 from tests.support.deadline import deadline_s
-from tests.support.fakes import FakeClock
+from tests.support.fakes import FakeClock, failing
 from tests.support.record_batches import TIMESTAMP_MS
 
 EXPIRATION_MS = 86_400_000
@@ -158,18 +158,6 @@ def test_rolled_segments_become_durable_after_a_while(tmp_path: Path, clock: Fak
     assert log.recovery_point == 5
 
 
-def test_a_corrupt_checkpoint_is_no_obstacle(tmp_path: Path, clock: FakeClock) -> None:
-    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
-    append(manager.open(name("a"), LogConfig(), None), 3)
-    manager.close()
-    for path in tmp_path.glob("*-checkpoint"):
-        path.write_text("0\n5\n")
-    again = LogManager(tmp_path, clock, EXPIRATION_MS)
-    assert again.open(name("a"), LogConfig(), None).log_end_offset == 3
-    again.close()
-    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 3\n"
-
-
 def test_orphans_are_reported(tmp_path: Path, clock: FakeClock) -> None:
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     for generation in (1, 2):
@@ -230,12 +218,8 @@ def test_a_full_disk_keeps_no_log_from_being_removed(
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     append(manager.open(name("a"), LogConfig(), None), 3)
     manager.checkpoint()
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, "write", full)
+        patched.setattr(os, "write", failing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         manager.delete(name("a"))
     assert not (tmp_path / "a-0").exists()
     assert "a 0 3" in (tmp_path / "replication-offset-checkpoint").read_text()

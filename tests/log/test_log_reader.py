@@ -16,8 +16,9 @@ from rotunda.broker.records.record_batch import batch_headers
 from rotunda.broker.records.record_reader import iterate_records
 from rotunda.broker.steps import finished
 from tests.log.log_writer import ModelLog, batch, end_of, log_bytes, published_end, read_everything, stage, stored
-from tests.support.fakes import FakeClock
+from tests.support.fakes import FakeClock, failing
 from tests.support.record_batches import TIMESTAMP_MS, encoded_record, lying_batch, record_batch, records_of
+from tests.support.results import present
 
 SMALL = LogConfig(internal_segment_bytes=1500, index_interval_bytes=200, message_timestamp_after_max_ms=2**60)
 
@@ -50,7 +51,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ModelLog:
 
 
 def end(model: ModelLog) -> End:
-    assert model.log is not None
     return end_of(model.log)
 
 
@@ -81,15 +81,13 @@ def expected(model: ModelLog, offset: int, max_bytes: int, segment_ends: set[int
 @given(data=st.data())
 def test_locate_against_the_list(model: ModelLog, data: st.DataObject) -> None:
     """Any offset, also in the middle of a batch (`12`), any size, one reader with a cache and one without."""
-    assert model.log is not None
     bases = {info.base_offset for info in model.log.segments()}
     reader = LogReader(model.directory)
     for _ in range(data.draw(st.integers(1, 6))):
         offset = data.draw(st.integers(0, model.log.log_end_offset - 1))
         max_bytes = data.draw(st.one_of(st.integers(0, 400), st.integers(0, 4000)))
         for one in (reader, LogReader(model.directory)):
-            found = one.locate(offset, end(model), max_bytes)
-            assert found is not None
+            found = present(one.locate(offset, end(model), max_bytes))
             parts = expected(model, offset, max_bytes, bases, model.log.log_end_offset)
             assert content(found) == b"".join(parts)
             ((_, last),) = batch_headers(parts[-1])
@@ -103,8 +101,7 @@ def test_reading_on_from_slice_to_slice(model: ModelLog, max_bytes: int) -> None
 
 def test_nothing_at_the_end_and_nothing_beyond(model: ModelLog) -> None:
     reader = LogReader(model.directory)
-    at_end = reader.locate(end(model)[0], end(model), 1000)
-    assert at_end is not None
+    at_end = present(reader.locate(end(model)[0], end(model), 1000))
     assert (at_end.length, at_end.next_offset) == (0, end(model)[0])
     assert reader.locate(end(model)[0] + 1, end(model), 1000) is None
 
@@ -129,8 +126,7 @@ def test_records_beyond_the_published_end_are_hidden(tmp_path: Path) -> None:
         before = end_of(log)
         log.commit()
         assert reader.locate(before[0], before, 10_000) == FileSlice(b"", 0, 0, 0, before[0])
-        found = reader.locate(before[0], end_of(log), 10_000)
-        assert found is not None
+        found = present(reader.locate(before[0], end_of(log), 10_000))
         assert found.next_offset == log.log_end_offset
         assert content(found) == stored(data, before[0], 0)
 
@@ -142,13 +138,9 @@ def test_a_follower_needs_no_system_call(tmp_path: Path, monkeypatch: pytest.Mon
     reader = LogReader(model.directory)
     reader.locate(0, end(model), 10_000)
     model.append([batch(1)])
-
-    def fail(*_: object, **__: object) -> int:
-        raise AssertionError("a system call")
-
     with monkeypatch.context() as patched:
         for name in ("open", "stat", "listdir", "pread"):
-            patched.setattr(os, name, fail)
+            patched.setattr(os, name, failing(AssertionError("a system call")))
         found = reader.locate(1, end(model), 10_000)
     assert found is not None
     assert content(found) == model.acknowledged[1]
@@ -158,16 +150,13 @@ def test_segments_deleted_by_retention(tmp_path: Path) -> None:
     """Offsets below are out of range, the rest is still readable."""
     model = filled(tmp_path / "topic-0", 5)
     log = model.log
-    assert log is not None
     reader = LogReader(model.directory)
     assert reader.locate(0, end(model), 1000) is not None
     start = log.segments()[2].base_offset
     log.delete_records_before(start)
     reader.forget_missing()
     assert reader.locate(0, end(model), 1000) is None
-    found = reader.locate(start, end(model), 1000)
-    assert found is not None
-    assert found.position == 0
+    assert present(reader.locate(start, end(model), 1000)).position == 0
     assert finished(reader.offset_for_timestamp(0, start, end(model))) is not None
 
 
@@ -183,9 +172,7 @@ def test_a_removed_newer_segment_does_not_hide_older_ones(tmp_path: Path) -> Non
     begun.unlink()
     assert log.roll()
     model.append([batch(1)])
-    found = reader.locate(1, end(model), 10_000)
-    assert found is not None
-    assert content(found) == model.acknowledged[1]
+    assert content(present(reader.locate(1, end(model), 10_000))) == model.acknowledged[1]
 
 
 def test_a_deleted_directory(tmp_path: Path) -> None:
@@ -206,7 +193,7 @@ def test_an_index_that_is_missing_costs_time_only(tmp_path: Path) -> None:
     assert finished(LogReader(model.directory).max_timestamp(0, end(model))) is not None
 
 
-# ---- timestamps ------------------------------------------------------------------------------------------------
+# ---- timestamps -----------------------------------------------------------------------------------------------
 
 
 def all_records(model: ModelLog) -> list[tuple[int, int]]:
@@ -233,8 +220,7 @@ def test_max_timestamp_against_the_list(tmp_path: Path) -> None:
     for seed in range(5):
         model = filled(tmp_path / f"{seed}" / "topic-0", seed)
         stated = max(header.max_timestamp for data in model.acknowledged for _, header in batch_headers(data))
-        found = finished(LogReader(model.directory).max_timestamp(0, end(model)))
-        assert found is not None
+        found = present(finished(LogReader(model.directory).max_timestamp(0, end(model))))
         assert (found.timestamp_ms, found.offset) == next(pair for pair in all_records(model) if pair[0] == stated)
 
 
@@ -242,8 +228,7 @@ def test_the_first_of_several_with_the_largest_timestamp(tmp_path: Path) -> None
     model = ModelLog(tmp_path / "topic-0", LogConfig())
     model.open()
     model.append([batch(3, timestamp_ms=5), batch(3, timestamp_ms=9), batch(1, timestamp_ms=9)])
-    found = finished(LogReader(model.directory).max_timestamp(0, end(model)))
-    assert found is not None
+    found = present(finished(LogReader(model.directory).max_timestamp(0, end(model))))
     assert (found.timestamp_ms, found.offset, found.leader_epoch) == (9, 3, 0)
 
 
@@ -256,8 +241,7 @@ def test_log_append_time_gives_all_records_one_time(tmp_path: Path) -> None:
         log.commit()
         clock.advance_ms(100)
     reader = LogReader(model.directory)
-    found = finished(reader.offset_for_timestamp(501, 0, end(model)))
-    assert found is not None
+    found = present(finished(reader.offset_for_timestamp(501, 0, end(model))))
     assert (found.timestamp_ms, found.offset) == (600, 3)
 
 
@@ -340,7 +324,6 @@ def test_leader_epochs_are_read_again_when_they_change(tmp_path: Path) -> None:
     model.append([batch(3)])
     reader = LogReader(model.directory)
     assert (reader.epoch_for_offset(2), reader.epoch_end_offset(0, 3)) == (0, (0, 3))
-    assert model.log is not None
     model.log.close()
     model.published = None
     model.open()
@@ -383,8 +366,7 @@ def test_how_far_promises_are_followed_has_an_end(tmp_path: Path, monkeypatch: p
         assert found is not None
         assert first + 30 < found.offset <= first + 53
         assert found.timestamp_ms == TIMESTAMP_MS + 86_400_000
-    found = finished(reader.max_timestamp(0, end(model)))
-    assert found is not None
+    found = present(finished(reader.max_timestamp(0, end(model))))
     assert found.timestamp_ms == TIMESTAMP_MS + 86_400_000
     assert 3 <= found.offset <= 53
 
@@ -406,8 +388,7 @@ def test_headers_that_are_looked_at_count_as_well(tmp_path: Path, monkeypatch: p
     model = ModelLog(tmp_path / "topic-0", LogConfig(message_timestamp_after_max_ms=2**60))
     model.open()
     model.append([promising(1), *(batch(1) for _ in range(500)), batch(1, timestamp_ms=TIMESTAMP_MS + 5)], is_own=True)
-    found = finished(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
-    assert found is not None
+    found = present(finished(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model))))
     assert 90 <= found.offset <= 100
 
 
@@ -418,8 +399,7 @@ def test_a_few_bytes_that_expand_to_very_many_are_not_unpacked(tmp_path: Path, m
     large = records_of(record_batch([b"x" * 50, bytes(1_000_000)]))
     bomb = lying_batch(large, 2, codec=4, max_timestamp_ms=TIMESTAMP_MS + 1)
     model.append([batch(3), memoryview(bytearray(bomb)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)], is_own=True)
-    found = finished(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
-    assert found is not None
+    found = present(finished(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model))))
     assert found.offset == 4  # the second of its records, which could not be read
 
 
@@ -433,6 +413,4 @@ def test_a_batch_that_cannot_be_read_is_corrupt_and_only_where_it_matters(tmp_pa
         finished(reader.offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
     assert raised.value.code == 2
     for timestamp, offset in ((TIMESTAMP_MS, 0), (TIMESTAMP_MS + 2, 7)):
-        found = finished(reader.offset_for_timestamp(timestamp, 0, end(model)))
-        assert found is not None
-        assert found.offset == offset
+        assert present(finished(reader.offset_for_timestamp(timestamp, 0, end(model)))).offset == offset

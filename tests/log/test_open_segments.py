@@ -137,7 +137,6 @@ def test_without_descriptors_a_log_rejects_records_until_there_are_some(
     [model] = logs_in(tmp_path, 1)
     model.append([batch(), batch()])
     log = model.log
-    assert log is not None
     before = log.segments()
     log._segment.close()
     with no_descriptors(monkeypatch):
@@ -162,7 +161,6 @@ def test_a_log_that_is_offline_for_good_is_not_tried_again(tmp_path: Path) -> No
     """Data that the system failed to write to disk is not written again, for any cause."""
     [model] = logs_in(tmp_path, 1)
     model.append([batch()])
-    assert model.log is not None
     model.log.end_flush(model.log.begin_flush(), OSError(errno.ENOSPC, "full"))
     assert model.log.fault == errno.EIO
     model.log.catch_up()
@@ -196,7 +194,6 @@ def test_a_file_that_replaced_the_segment_is_not_written_to(tmp_path: Path) -> N
     [model] = logs_in(tmp_path, 1)
     model.append([batch()])
     log = model.log
-    assert log is not None
     path = log._segment.path
     log._segment.close()
     copy = path.with_suffix(".copy")

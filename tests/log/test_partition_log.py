@@ -15,8 +15,9 @@ from rotunda.broker.log.partition_log import Checkpointed, LogWriteFailed, Parti
 from rotunda.broker.log.segments.log_segment import LogSegment
 from rotunda.broker.records.record_batch import crc_ok, read_header
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, published_end, stage, stored
-from tests.support.fakes import FakeClock
+from tests.support.fakes import FakeClock, failing
 from tests.support.record_batches import TIMESTAMP_MS
+from tests.support.results import present
 
 SMALL = LogConfig(internal_segment_bytes=1000, index_interval_bytes=100)
 
@@ -42,7 +43,6 @@ def test_offsets_follow_each_other_within_and_across_commits(model: ModelLog) ->
 
 def test_staged_is_not_committed(model: ModelLog) -> None:
     log = model.log
-    assert log is not None
     stage(log, batch(3))
     assert (log.next_offset, log.log_end_offset, log.position) == (3, 0, 0)
     log.discard_staged()
@@ -56,9 +56,7 @@ def test_a_staged_batch_has_its_base_offset(model: ModelLog) -> None:
     expected = stored(data, 1, model.log.leader_epoch)
     model.append([batch(1), data])
     assert bytes(data) == expected
-    header = read_header(data)
-    assert header is not None
-    assert crc_ok(data, header)
+    assert crc_ok(data, present(read_header(data)))
 
 
 def test_log_append_time(tmp_path: Path) -> None:
@@ -66,13 +64,11 @@ def test_log_append_time(tmp_path: Path) -> None:
     data = batch(2, timestamp_ms=1, codec=1, producer_id=7, producer_epoch=0, base_sequence=0)
     before = bytes(data)
     log = model.log
-    assert log is not None
     assert stage(log, data) == (0, 0, 5_000)
     assert stage(log, data) == (46, 0, 5_000)
     log.commit()
     content = log_bytes(model.directory)
-    header = read_header(content)
-    assert header is not None
+    header = present(read_header(content))
     assert crc_ok(content, header)
     assert (header.max_timestamp, header.is_log_append_time, header.codec) == (5_000, True, 1)
     assert bytes(data) == before
@@ -112,7 +108,6 @@ def test_batches_at_the_limits_are_accepted(tmp_path: Path) -> None:
 
 def test_settings_change_while_the_log_is_open(model: ModelLog) -> None:
     log = model.log
-    assert log is not None
     log.update_config(LogConfig(max_message_bytes=10))
     assert model.append([batch(1)])[0][0] == 10
     log.update_config(LogConfig())
@@ -136,7 +131,6 @@ def test_a_retry_within_the_same_commit_is_found(model: ModelLog) -> None:
 
 def test_all_five_remembered_batches_survive_a_clean_restart(model: ModelLog) -> None:
     model.append([idempotent(i) for i in range(7)])
-    assert model.log is not None
     model.log.close()
     model.published = None
     model.open()
@@ -149,7 +143,6 @@ def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     clock = FakeClock(wall_ms=TIMESTAMP_MS)
     model = opened(tmp_path, LogConfig(), clock)
     log = model.log
-    assert log is not None
     model.append([idempotent(0), idempotent(0, producer_id=8)])
     clock.advance_ms(log.producer_id_expiration_ms - 1)
     log.expire_producers()
@@ -160,7 +153,7 @@ def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     assert model.append([idempotent(5)])[0][0] == 0
 
 
-# ---- rolls -----------------------------------------------------------------------------------------------------
+# ---- rolls ----------------------------------------------------------------------------------------------------
 
 
 def test_a_segment_is_closed_before_it_grows_too_large(tmp_path: Path) -> None:
@@ -168,7 +161,6 @@ def test_a_segment_is_closed_before_it_grows_too_large(tmp_path: Path) -> None:
     for _ in range(30):
         model.append([batch(1, size=50), batch(2, size=20)])
     log = model.log
-    assert log is not None
     sizes = [info.size_bytes for info in log.segments()]
     assert len(sizes) > 3
     assert max(sizes) <= 1000
@@ -179,7 +171,6 @@ def test_one_commit_over_many_segments(tmp_path: Path) -> None:
     model = opened(tmp_path, SMALL)
     model.append([idempotent(i) for i in range(100)])
     log = model.log
-    assert log is not None
     assert len(log.segments()) > 5
     model.check()
     for info in log.segments()[1:]:
@@ -190,7 +181,6 @@ def test_roll_by_age_of_records(tmp_path: Path) -> None:
     model = opened(tmp_path, LogConfig(segment_ms=1000))
     for delta in (0, 1000, 1001):
         model.append([batch(1, timestamp_ms=TIMESTAMP_MS + delta)])
-    assert model.log is not None
     assert [info.base_offset for info in model.log.segments()] == [0, 2]
     # The same after a restart: the age counts from the first batch of the segment.
     model.open()
@@ -204,7 +194,6 @@ def test_roll_by_the_clock_where_records_have_no_time(tmp_path: Path) -> None:
     model.append([batch(1, timestamp_ms=-1)])
     clock.advance_ms(1001)
     model.append([batch(1, timestamp_ms=-1)])
-    assert model.log is not None
     assert [info.base_offset for info in model.log.segments()] == [0, 1]
 
 
@@ -212,7 +201,6 @@ def test_roll_when_an_index_is_full(tmp_path: Path) -> None:
     model = opened(tmp_path, LogConfig(index_interval_bytes=0, segment_index_bytes=60))
     for _ in range(20):
         model.append([batch(1)])
-    assert model.log is not None
     assert len(model.log.segments()) == 4  # four entries fit besides the reserved one, and so five batches
     model.check()
 
@@ -221,52 +209,23 @@ def test_preallocated_files_are_cut_when_closed(tmp_path: Path) -> None:
     model = opened(tmp_path, LogConfig(internal_segment_bytes=1000, preallocate=True))
     model.append([batch(1, size=100) for _ in range(20)])
     log = model.log
-    assert log is not None
     active = model.directory / f"{log.segment_base:020d}.log"
     assert active.stat().st_size == 1000
     model.open()
     model.check()
 
 
-# ---- durability ------------------------------------------------------------------------------------------------
-
-
-def test_every_third_message_flushes_if_so_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = opened(tmp_path, LogConfig(flush_messages=3))
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fdatasync", synced.append)
-    for _ in range(7):
-        model.append([batch(1)])
-    assert len(synced) == 2
-
-
-def test_flush_ms_and_the_recovery_point(tmp_path: Path) -> None:
-    clock = FakeClock(wall_ms=TIMESTAMP_MS)
-    model = opened(tmp_path, LogConfig(flush_ms=50), clock)
-    log = model.log
-    assert log is not None
-    assert log.flush_due_ns() is None
-    model.append([batch(1)])
-    clock.advance_ms(10)
-    model.append([batch(1)])
-    assert log.flush_due_ns() == 50_000_000
-    log.flush()
-    assert (log.flush_due_ns(), log.recovery_point) == (None, 2)
+# ---- durability -----------------------------------------------------------------------------------------------
 
 
 def test_closing_an_idle_log_costs_nothing(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker with many partitions must stop quickly; only logs with new records are made durable."""
-
-    def fail(_: int) -> None:
-        raise AssertionError("made durable again")
-
     model.append([batch(1)])
     log = model.log
-    assert log is not None
     log.close()
     assert log.recovery_point == 1
     for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, fail)
+        monkeypatch.setattr(os, name, failing(AssertionError("made durable again")))
     again = PartitionLog.open(model.directory, NAME, model.config, model.clock, Checkpointed(1))
     again.close()
 
@@ -278,7 +237,6 @@ def test_the_recovery_point_moves_after_the_leader_epochs_are_durable(
     """Below it no epoch is searched for in batches, and an export relies on all of them."""
     model.append([batch(1)])
     log, synced, sync = model.log, [], os.fsync
-    assert log is not None
 
     def note(fd: int) -> None:
         synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
@@ -297,13 +255,9 @@ def test_the_recovery_point_moves_after_the_leader_epochs_are_durable(
 
 
 def test_a_log_that_cannot_be_made_durable_is_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: int) -> None:
-        raise OSError(errno.EIO, "injected")
-
     log = model.log
-    assert log is not None
     model.append([batch(1)])
-    monkeypatch.setattr(os, "fdatasync", fail)
+    monkeypatch.setattr(os, "fdatasync", failing(OSError(errno.EIO, "injected")))
     with pytest.raises(LogWriteFailed):
         log.flush()
     assert stage(log, batch(1)) == (56, -1, -1)
@@ -311,7 +265,7 @@ def test_a_log_that_cannot_be_made_durable_is_offline(model: ModelLog, monkeypat
     assert log.recovery_point == 0
 
 
-# ---- failed writes ----------------------------------------------------------------------------------------------
+# ---- failed writes ---------------------------------------------------------------------------------------------
 
 
 def test_short_writes_are_continued(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +302,6 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "pwritev", full_disk)
     log = model.log
-    assert log is not None
     for i in range(3, 30):
         assert stage(log, idempotent(i))[0] == 0
     with pytest.raises(LogWriteFailed):
@@ -364,7 +317,6 @@ def test_no_batch_is_published_before_its_epoch_is_stored(tmp_path: Path, monkey
     """A reader of the files would take the batch for one of an earlier epoch."""
     model = opened(tmp_path, LogConfig())
     log = model.log
-    assert log is not None
 
     def full_disk(path: Path, *_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "injected", str(path))
@@ -404,7 +356,6 @@ def test_the_rest_of_a_failed_write_is_removed_by_a_clean_close(
     model = opened(tmp_path, config)
     model.append([idempotent(i) for i in range(3)])
     log = model.log
-    assert log is not None
     for i in range(3, 30):
         stage(log, idempotent(i))
     real, last = LogSegment.write, log._segment
@@ -427,11 +378,8 @@ def test_the_rest_of_a_failed_write_is_removed_by_a_clean_close(
 
 
 def test_a_log_that_cannot_be_restored_is_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> int:
-        raise OSError(errno.EIO, "injected")
-
+    fail = failing(OSError(errno.EIO, "injected"))
     log = model.log
-    assert log is not None
     model.append([batch(1)])
     stage(log, batch(1))
     monkeypatch.setattr(os, "pwritev", fail)
@@ -444,14 +392,13 @@ def test_a_log_that_cannot_be_restored_is_offline(model: ModelLog, monkeypatch: 
     assert log.log_end_offset == 1
 
 
-# ---- the rest ---------------------------------------------------------------------------------------------------
+# ---- the rest --------------------------------------------------------------------------------------------------
 
 
 def test_deleted_records_are_removed_with_whole_segments(tmp_path: Path) -> None:
     model = opened(tmp_path, SMALL)
     model.append([batch(1, size=50) for _ in range(40)])
     log = model.log
-    assert log is not None
     second = log.segments()[1].base_offset
     assert log.delete_records_before(second - 1) == second - 1
     assert log.segments()[0].base_offset == 0
@@ -469,16 +416,8 @@ def test_deleted_records_are_removed_with_whole_segments(tmp_path: Path) -> None
     assert model.open().log_start_offset == 40
 
 
-def test_delete_removes_the_directory(model: ModelLog, tmp_path: Path) -> None:
-    model.append([batch(1)])
-    assert model.log is not None
-    model.log.delete()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_files_are_named_as_kafkas(model: ModelLog) -> None:
     model.append([batch(1)])
-    assert model.log is not None
     model.log.close()
     assert sorted(path.name for path in model.directory.iterdir()) == [
         "00000000000000000000.index",

@@ -20,6 +20,7 @@ from rotunda.broker.log.producers.producer_state import ProducerState
 from rotunda.broker.records.record_batch import BatchHeader
 from rotunda.broker.records.record_writer import EndTransactionMarker
 from tests.log.log_writer import by_id
+from tests.support.results import present
 
 MAX = 2**31 - 1
 
@@ -42,8 +43,7 @@ class Producers:
             self.state.append(header(sequence, count, epoch, producer_id), self.end, count - 1, 5)
             self.end += count
         elif verdict == 46:
-            known = self.state.find_duplicate(producer_id, sequence, count - 1)
-            assert known is not None
+            known = present(self.state.find_duplicate(producer_id, sequence, count - 1))
             return -1000 - known.first_offset
         return verdict
 
@@ -109,7 +109,7 @@ def test_against_a_model(sends: list[tuple[int, int, int, int]]) -> None:
         assert producers.send(sequence, count, epoch, producer_id) == expected
 
 
-# ---- snapshots -----------------------------------------------------------------------------------------------------
+# ---- snapshots ----------------------------------------------------------------------------------------------------
 
 
 def test_bytes_of_a_snapshot() -> None:

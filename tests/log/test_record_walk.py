@@ -13,6 +13,7 @@ from rotunda.broker.records.record_batch import read_header
 from tests.support.feeds import mutations, random_seed
 from tests.support.native import IMPLEMENTATIONS, implementation
 from tests.support.record_batches import encoded_record, field, record_batch, records_of, sealed_record, varint
+from tests.support.results import present
 from tests.support.walked_records import damaged_records, lying_records, similar_records
 
 
@@ -196,8 +197,7 @@ def test_one_step_validates_a_short_batch(walks: ModuleType) -> None:
         value = numbers.randbytes(numbers.choice((0, 1, 50, 56, 57, 58, 200, 8180, 8190, 9000)))
         sent = record_batch([value] * count, keys=keys, timestamp_step_ms=step)
         for batch in (sent, *(sent[:61] + damaged for damaged in mutations(sent[61:], numbers.randrange(2**32), 3))):
-            header = read_header(batch)
-            assert header is not None
+            header = present(read_header(batch))
             wanted = expected(batch[61:], count)
             is_right = wanted[0] == RIGHT and wanted[1] >= 0
             for lie in (0, 1, -1):

@@ -12,7 +12,7 @@ from rotunda.broker.log.partition_log import Checkpointed, LogDamaged, Partition
 from rotunda.broker.log.producers import snapshot_schedule
 from rotunda.broker.log.producers.producer_state import ProducerState
 from rotunda.broker.records.record_batch import batch_headers
-from tests.log.log_writer import NAME, ModelLog, batch, check_indexes, log_bytes, published_end
+from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, published_end
 from tests.support.record_batches import TIMESTAMP_MS
 from tests.support.sampling import Sampling
 
@@ -86,7 +86,6 @@ def test_a_corrupt_batch_ends_the_log(tmp_path: Path) -> None:
 def test_below_the_recovery_point_nothing_is_checked(tmp_path: Path) -> None:
     """Durable records are trusted, which makes a start fast (`36`)."""
     model = filled(tmp_path / "t", SMALL, 50)
-    assert model.log is not None
     model.log.close()
     first = model.directory / "00000000000000000000.log"
     data = bytearray(first.read_bytes())
@@ -116,7 +115,6 @@ def test_durable_batches_after_a_damaged_one_are_kept_in_another_file(tmp_path: 
 def test_indexes_and_snapshots_are_rebuilt(tmp_path: Path, suffix: str, damage: str, recovery_point: int) -> None:
     """Indexes and snapshots lost or damaged by a crash beyond the recovery point are rebuilt."""
     model = filled(tmp_path / "t", SMALL, 50)
-    assert model.log is not None
     for info in model.log.segments():
         if info.base_offset < recovery_point and suffix != ".snapshot":
             continue
@@ -162,7 +160,6 @@ def test_a_start_begins_an_epoch_and_a_replacement_does_not(tmp_path: Path) -> N
     """Empty epoch lines do not accumulate, nor are they written (`39`)."""
     model = filled(tmp_path / "t", LogConfig(), 5)
     path = model.directory / "leader-epoch-checkpoint"
-    assert model.log is not None
     assert model.open().leader_epoch == 0
     for _ in range(2):
         log = start(model)
@@ -186,14 +183,6 @@ def test_epochs_that_the_file_lost_are_read_from_the_batches(tmp_path: Path) -> 
     (model.directory / "leader-epoch-checkpoint").unlink()
     start(model)
     assert (model.directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 5\n2 6\n"
-
-
-def test_a_start_beyond_the_end_begins_again(tmp_path: Path) -> None:
-    """Deleted records must not reappear after the loss of the later files."""
-    model = filled(tmp_path / "t", SMALL, 50)
-    log = PartitionLog.open(model.directory, NAME, SMALL, model.clock, Checkpointed(0, log_start_offset=70))
-    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (70, 70, 0)
-    check_indexes(model.directory, log)
 
 
 @pytest.mark.parametrize(

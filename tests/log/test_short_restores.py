@@ -14,15 +14,11 @@ import pytest
 
 from rotunda.broker.config.topic_config import LogConfig
 from rotunda.broker.log.indexes.transaction_index import TransactionIndex
-from rotunda.broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
-from rotunda.broker.log.producers import snapshot_schedule
-from rotunda.broker.log.producers.snapshot_schedule import (
-    WALK_BYTES_PER_BATCH,
-)
+from rotunda.broker.log.partition_log import LogWriteFailed
 from rotunda.broker.log.segments.segment_scan import HEADER_CHUNK_BYTES, scan_headers, scan_markers
 from rotunda.broker.records.record_writer import EndTransactionMarker, end_transaction_marker
-from tests.log.log_writer import NAME, ModelLog, batch, stage
-from tests.support.fakes import FakeClock
+from tests.log.log_writer import ModelLog, batch, stage
+from tests.support.fakes import FakeClock, failing
 from tests.support.record_batches import TIMESTAMP_MS
 
 TRANSACTIONAL = 0x10
@@ -35,14 +31,9 @@ def opened(directory: Path, config: LogConfig | None = None) -> ModelLog:
     return model
 
 
-def log_of(model: ModelLog) -> PartitionLog:
-    assert model.log is not None
-    return model.log
-
-
 def commit_fails(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stage over several segments, and fail the last write with ENOSPC."""
-    log = log_of(model)
+    log = model.log
     for _ in range(20):
         assert stage(log, batch(1, size=80))[0] == 0
     calls = iter(range(3))
@@ -83,11 +74,11 @@ def test_a_log_of_very_many_segments_is_restored_with_as_few_looks_as_one_of_few
     looks = []
     for segments in (3, 60):
         model = opened(tmp_path / f"{segments}", SMALL)
-        while len(log_of(model).segments()) < segments:
+        while len(model.log.segments()) < segments:
             model.append([batch(1, size=80)])
         commit_fails(model, monkeypatch)
         with counted(monkeypatch, "stat", "listdir", "scandir", "open", "pread", "unlink") as counts:
-            log_of(model).catch_up()
+            model.log.catch_up()
         model.check()
         looks.append(counts)
         model.append([batch(1, size=80)])
@@ -103,13 +94,9 @@ def test_segments_that_could_not_be_removed_are_removed_by_the_next_attempt(
     model = opened(tmp_path, SMALL)
     model.append([batch(1, size=80)])
     commit_fails(model, monkeypatch)
-    log = log_of(model)
-
-    def no_descriptors(*_: object) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
+    log = model.log
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", no_descriptors)
+        patch.setattr(Path, "unlink", failing(OSError(errno.EMFILE, os.strerror(errno.EMFILE))))
         log.catch_up()
     assert log.fault == errno.EMFILE
     assert len(list(model.directory.glob("*.log"))) > 1
@@ -121,7 +108,7 @@ def test_an_index_of_very_many_aborted_transactions_is_cut_with_few_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = opened(tmp_path)
-    log = log_of(model)
+    log = model.log
     for number in range(2000):
         data = batch(1, producer_id=5, producer_epoch=0, base_sequence=number, attributes=TRANSACTIONAL)
         assert stage(log, data)[0] == 0
@@ -154,15 +141,3 @@ def test_markers_are_read_across_the_ends_of_reads(tmp_path: Path, shift: int) -
     finally:
         os.close(fd)
     assert [stated for _, stated in found] == [None, *[EndTransactionMarker(commit=False, coordinator_epoch=3)] * 2]
-
-
-def test_a_start_that_reads_much_writes_the_snapshot_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the first commit, which very many logs may have in the same turn."""
-    model = opened(tmp_path)
-    log = log_of(model)
-    model.append([batch(1, producer_id=5, producer_epoch=0, base_sequence=number) for number in range(20)])
-    log.close(clean=False)
-    monkeypatch.setattr(snapshot_schedule, "SNAPSHOT_INTERVAL_BYTES", 10 * WALK_BYTES_PER_BATCH)
-    again = PartitionLog.open(model.directory, NAME, LogConfig(), model.clock, Checkpointed())
-    assert again._snapshots.files.offsets == [20]
-    assert again._snapshots.left_bytes == 10 * WALK_BYTES_PER_BATCH

@@ -12,6 +12,7 @@ from rotunda.broker.records.record_reader import iterate_records
 from tests.log.log_writer import NAME, log_bytes, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, lying_batch, record_batch, records_of
+from tests.support.results import present
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CODEC_NAMES = {number: name for name, number in CODECS.items()}
@@ -49,8 +50,7 @@ def test_batches_are_stored_in_the_topics_codec(tmp_path, clock: FakeClock, targ
         assert bytes(batch[unchanged:]) == before[unchanged:]
     log.commit()
     stored = log_bytes(log.directory)
-    header = read_header(stored)
-    assert header is not None
+    header = present(read_header(stored))
     assert log.position == len(stored) == 3 * header.size_bytes
     assert header.codec == CODECS[target]
     assert (header.producer_id, header.base_sequence, header.record_count) == (4, 0, 50)

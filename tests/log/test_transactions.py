@@ -23,6 +23,7 @@ from tests.log.transaction_model import Aborted, check_transactions, consume, ex
 from tests.support.fakes import FakeClock
 from tests.support.feeds import random_seed
 from tests.support.record_batches import TIMESTAMP_MS
+from tests.support.results import present
 from tests.support.sampling import Sampling
 
 TRANSACTIONAL = 0x10
@@ -55,7 +56,6 @@ def end(model: ModelLog, producer_id: int, *, commit: bool, bump: int = 0) -> in
     entry = model.expected_producers().get(producer_id)
     epoch = (entry.epoch if entry else 0) + bump
     log = model.log
-    assert log is not None
     now_ms = model.clock.wall_ms()
     error, offset, _ = log.stage_marker(producer_id, epoch, 3, commit=commit)
     assert error == 0
@@ -70,7 +70,6 @@ def test_stable_offset_and_index_by_example(tmp_path: Path) -> None:
     """users.md row 11: the stable part ends at the start of the earliest open transaction."""
     model = open_log(tmp_path / "t", ONE_SEGMENT)
     log = model.log
-    assert log is not None
     assert send(model, 1, transactional=False) == 0
     assert log.last_stable_offset == 1
     assert send(model, 2, count=3) == 1
@@ -88,26 +87,10 @@ def test_stable_offset_and_index_by_example(tmp_path: Path) -> None:
     check_transactions(model, [LogReader(tmp_path / "t")], 1000)
 
 
-def test_the_stable_offset_moves_with_the_commit_and_not_before(tmp_path: Path) -> None:
-    model = open_log(tmp_path / "t")
-    log = model.log
-    assert log is not None
-    send(model, 2)
-    log.stage_marker(2, 0, 0, commit=True)
-    assert log.last_stable_offset == 0
-    log.discard_staged()
-    assert log.last_stable_offset == 0
-    assert log.ongoing_transaction(2, 0)
-    log.stage_marker(2, 0, 0, commit=True)
-    log.commit()
-    assert log.last_stable_offset == 2
-
-
 def test_markers_are_validated(tmp_path: Path) -> None:
     """KIP-98, KIP-890: an older producer epoch or coordinator is fenced; version 2 requires a newer epoch."""
     model = open_log(tmp_path / "t")
     log = model.log
-    assert log is not None
     invalid_epoch, fenced = int(ErrorCode.INVALID_PRODUCER_EPOCH), int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
     send(model, 2)
     end(model, 2, commit=True, bump=1)
@@ -130,7 +113,6 @@ def test_markers_are_validated(tmp_path: Path) -> None:
 def test_a_transaction_accepts_only_its_own_batches(tmp_path: Path) -> None:
     model = open_log(tmp_path / "t")
     log = model.log
-    assert log is not None
     send(model, 2)
     plain = batch(1, producer_id=2, producer_epoch=0, base_sequence=1)
     assert stage(log, plain)[0] == int(ErrorCode.INVALID_TXN_STATE)
@@ -142,12 +124,10 @@ def test_batches_of_a_coordinator_have_no_sequence(tmp_path: Path) -> None:
     """TxnOffsetCommit writes transactional batches without sequence numbers: only their epoch is validated."""
     model = open_log(tmp_path / "t")
     log = model.log
-    assert log is not None
 
     def commit_offset(epoch: int) -> int:
         data = BatchBuilder([(b"k", b"v")]).build(TIMESTAMP_MS, producer_id=5, producer_epoch=epoch, transactional=True)
-        header = read_header(data)
-        assert header is not None
+        header = present(read_header(data))
         return log.stage(memoryview(data), header)[0]
 
     assert [commit_offset(1), commit_offset(1), commit_offset(2)] == [0, 0, 0]
@@ -164,7 +144,6 @@ def test_deleting_records_of_an_open_transaction(tmp_path: Path) -> None:
     """As in Kafka: the records are removed, the transaction stays open, the log is stable up to its start."""
     model = open_log(tmp_path / "t")
     log = model.log
-    assert log is not None
     for _ in range(30):
         send(model, 2)
     assert log.delete_records_before(20) == 20
@@ -181,7 +160,6 @@ def test_deleting_records_of_an_open_transaction(tmp_path: Path) -> None:
 def test_index_entries_are_removed_with_their_segment(tmp_path: Path) -> None:
     model = open_log(tmp_path / "t")
     log = model.log
-    assert log is not None
     for _ in range(40):
         send(model, 2)
         end(model, 2, commit=False)
@@ -237,7 +215,6 @@ def test_readers_see_committed_records_in_any_interleaving(tmp_path: Path) -> No
             for _ in range(numbers.randrange(1, 6)):
                 work.step()
             log = model.log
-            assert log is not None
             match numbers.randrange(8):
                 case 0:
                     log.close(clean=False)
@@ -291,7 +268,6 @@ def test_a_machine_that_lost_its_power(tmp_path: Path) -> None:
         for _ in range(60):
             work.step()
         log = model.log
-        assert log is not None
         recovery_point = numbers.randrange(log.log_end_offset + 1)
         log.close(clean=False)
         for path in model.directory.glob("*.txnindex"):
@@ -325,7 +301,6 @@ def test_a_durable_index_that_makes_no_sense_is_made_again(
         send(model, 2)
         end(model, 2, commit=False)
     log = model.log
-    assert log is not None
     log.close()
     first = min((tmp_path / "t").glob("*.txnindex"))
     content = first.read_bytes()
@@ -340,7 +315,6 @@ def test_an_unpublished_entry_is_never_believed(tmp_path: Path) -> None:
     """A killed owner's entry for an abort that did not happen must not hide the later commit."""
     model = open_log(tmp_path / "t", ONE_SEGMENT)
     log = model.log
-    assert log is not None
     reader = LogReader(tmp_path / "t")
     send(model, 1)
     end(model, 1, commit=False)
@@ -355,34 +329,17 @@ def test_an_unpublished_entry_is_never_believed(tmp_path: Path) -> None:
     check_transactions(model, [reader, LogReader(tmp_path / "t")], 10_000)
 
 
-def test_an_old_end_is_never_read_with_a_newer_stable_offset(tmp_path: Path) -> None:
-    """A reader reads the stable offset first, then the end: every marker that it relies on is below that end."""
-    model = open_log(tmp_path / "t", ONE_SEGMENT)
-    log = model.log
-    assert log is not None
-    send(model, 1)
-    reader = LogReader(tmp_path / "t")
-    stable = log.last_stable_offset
-    end(model, 1, commit=False)
-    # The stable offset from before the marker, the end from after it: no batch is stable yet.
-    assert stable == 0
-    assert consume(reader, stable, end_of(log), 10_000) == []
-    assert consume(reader, log.last_stable_offset, end_of(log), 10_000) == []
-
-
 def test_slices_of_other_readers_do_not_show_unstable_records(tmp_path: Path) -> None:
     """Cached slices for read_uncommitted readers end beyond the stable offset."""
     model = open_log(tmp_path / "t")
     log = model.log
-    assert log is not None
     for _ in range(3):
         send(model, 0, transactional=False)
     send(model, 1)
     for _ in range(40):
         send(model, 0, transactional=False)
     reader = LogReader(tmp_path / "t")
-    plain = reader.locate(0, end_of(log), 10_000)
-    assert plain is not None
+    plain = present(reader.locate(0, end_of(log), 10_000))
     assert plain.next_offset > log.last_stable_offset == 3
     found, aborted = reader.locate_committed(0, 3, end_of(log), 10_000)
     assert found is not None
@@ -396,7 +353,6 @@ def test_a_batch_is_delivered_whole(tmp_path: Path) -> None:
     """users.md row 12: an offset in the middle of a batch gets the batch, also in committed reads."""
     model = open_log(tmp_path / "t", ONE_SEGMENT)
     log = model.log
-    assert log is not None
     send(model, 1, count=10)
     end(model, 1, commit=True)
     send(model, 2, count=5)
@@ -411,7 +367,6 @@ def test_transactions_that_span_segments(tmp_path: Path) -> None:
     """The entry is in the segment of the marker; a fetch from an earlier segment includes it nevertheless."""
     model = open_log(tmp_path / "t")
     log = model.log
-    assert log is not None
     send(model, 1)
     for _ in range(30):
         send(model, 0, transactional=False)
@@ -438,10 +393,13 @@ def test_open_transactions_are_ascending(steps: list[tuple[int, str, int]]) -> N
         entry = state.get(producer_id)
         epoch = (entry.epoch if entry else 0) + bump
         if kind == "data":
-            header = read_header(
-                BatchBuilder([(None, b"v")]).build(5, producer_id=producer_id, producer_epoch=epoch, transactional=True)
+            header = present(
+                read_header(
+                    BatchBuilder([(None, b"v")]).build(
+                        5, producer_id=producer_id, producer_epoch=epoch, transactional=True
+                    )
+                )
             )
-            assert header is not None
             state.append(header, offset, 0, 5)
         else:
             state.end_transaction(producer_id, epoch, EndTransactionMarker(kind == "commit", 0), offset, 5)

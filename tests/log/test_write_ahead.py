@@ -21,12 +21,11 @@ from rotunda.broker.log.validation.append_limits import STORAGE_ERROR, TO_BE_VAL
 from rotunda.broker.records.record_batch import unpack_header
 from rotunda.broker.steps import Steps
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, stage, stored
-from tests.support.fakes import FakeClock
+from tests.support.fakes import FakeClock, failing
 from tests.support.record_batches import TIMESTAMP_MS
 
 AT_ONCE, PIECE = 1000, 300
 LARGE = 2000
-NONE = (0, -1, -1)
 
 
 @pytest.fixture(autouse=True)
@@ -214,10 +213,7 @@ def test_one_that_is_rejected_in_the_end_leaves_nothing(written: Written) -> Non
 def test_a_failed_write_ahead_is_rejected(written: Written, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """With a full disk the commit does no further harm; a broken disk is not written again."""
     next(written.steps)
-
-    def fails(*_: Any) -> int:
-        raise OSError(number, os.strerror(number))
-
+    fails = failing(OSError(number, os.strerror(number)))
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", fails)
         patch.setattr(os, "pwritev", fails)

@@ -111,7 +111,6 @@ def index_entries(directory: Path) -> list[Aborted]:
 def check_transactions(model: ModelLog, readers: list[LogReader], max_bytes: int) -> None:
     """Compare a log's transactions, and the views of its readers, with its acknowledged batches."""
     log = model.log
-    assert log is not None
     expected = expectation(model.acknowledged)
     assert log.last_stable_offset == expected.stable_offset
     assert index_entries(model.directory) == expected.aborted

@@ -21,6 +21,7 @@ from rotunda.broker.metadata.store.metadata_reader import MetadataReader
 from rotunda.broker.metadata.store.metadata_store import MetadataStore
 from rotunda.broker.metadata.store.preparation import prepare
 from rotunda.broker.protocol.error_codes import ErrorCode
+from tests.support.results import present
 
 
 def test_all_is_reported_once_and_then_what_changes(tmp_path: Path) -> None:
@@ -31,8 +32,7 @@ def test_all_is_reported_once_and_then_what_changes(tmp_path: Path) -> None:
         transaction.set_entity(EntityKind.GROUP, "b", {"y": "2", "z": "3"})
     with store.transaction() as transaction:
         transaction.set_entity(EntityKind.CLIENT_QUOTA, "q", {"rate": 0.5})
-    delta = reader.read(0)
-    assert delta is not None
+    delta = present(reader.read(0))
     assert delta.entities == {
         EntityKind.FEATURE: INITIAL_LEVELS,
         EntityKind.CLIENT_QUOTA: {"q": {"rate": 0.5}},
@@ -44,12 +44,9 @@ def test_all_is_reported_once_and_then_what_changes(tmp_path: Path) -> None:
         transaction.set_entity(EntityKind.GROUP, "b", {"y": "4"})
     with store.transaction() as transaction:
         transaction.set_entity(EntityKind.GROUP, "b", {"y": "5"})
-    delta = reader.read(2)
-    assert delta is not None
+    delta = present(reader.read(2))
     assert (delta.entities, delta.changed_entities) == ({}, {EntityKind.GROUP: {"a": {}, "b": {"y": "5"}}})
-    delta = reader.read(1)
-    assert delta is not None
-    assert set(delta.changed_entities) == {EntityKind.GROUP, EntityKind.CLIENT_QUOTA}
+    assert set(present(reader.read(1)).changed_entities) == {EntityKind.GROUP, EntityKind.CLIENT_QUOTA}
     reader.close()
     store.close()
 
@@ -68,8 +65,7 @@ def test_a_reader_that_missed_many_changes_gets_all_entities_of_a_kind(
         with store.transaction() as transaction:
             transaction.set_entity(EntityKind.GROUP, f"g{number % 4}", {"x": str(number)} if number % 3 else {})
         for since in range(1, number):
-            delta = reader.read(since)
-            assert delta is not None
+            delta = present(reader.read(since))
             if number - since <= 3:
                 assert delta.entities == {}
                 assert len(delta.changed_entities[EntityKind.GROUP]) == number - since
@@ -79,9 +75,7 @@ def test_a_reader_that_missed_many_changes_gets_all_entities_of_a_kind(
         known.pop(f"g{number % 4}", None)
         if number % 3:
             known[f"g{number % 4}"] = {"x": str(number)}
-        delta = reader.read(0)
-        assert delta is not None
-        assert delta.entities[EntityKind.GROUP] == known
+        assert present(reader.read(0)).entities[EntityKind.GROUP] == known
     reader.close()
     store.close()
 
@@ -128,8 +122,7 @@ def test_values_keep_their_types(tmp_path: Path) -> None:
     values = {"text": "7", "whole": 7, "half": 7.5, "large": float(2**63)}
     with store.transaction() as transaction:
         transaction.set_entity(EntityKind.FEATURE, "f", values)
-    delta = reader.read(0)
-    assert delta is not None
+    delta = present(reader.read(0))
     assert delta.entities[EntityKind.FEATURE]["f"] == values
     assert {key: type(value) for key, value in delta.entities[EntityKind.FEATURE]["f"].items()} == {
         "text": str,
@@ -154,9 +147,7 @@ def test_a_file_made_without_them_is_completed(tmp_path: Path) -> None:
     store = MetadataStore.open(metadata_path(tmp_path))
     with store.transaction() as transaction:
         transaction.set_entity(EntityKind.GROUP, "a", {"x": "1"})
-    delta = reader.read(0)
-    assert delta is not None
-    assert delta.entities == {EntityKind.GROUP: {"a": {"x": "1"}}}
+    assert present(reader.read(0)).entities == {EntityKind.GROUP: {"a": {"x": "1"}}}
     reader.close()
     store.close()
 
@@ -179,9 +170,7 @@ def test_entities_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.Monk
     set_group("g0", "v" * 900)
     set_group("g1", "")
     set_group("g4", "v" * 1000)
-    delta = reader.read(0)
-    assert delta is not None
-    assert sorted(delta.entities[EntityKind.GROUP]) == ["g0", "g2", "g3", "g4"]
+    assert sorted(present(reader.read(0)).entities[EntityKind.GROUP]) == ["g0", "g2", "g3", "g4"]
     reader.close()
     store.close()
 
@@ -222,9 +211,7 @@ def test_several_are_replaced_with_one_change_and_one_that_is_rejected_is_undone
             with rejected, store.transaction() as transaction:
                 transaction.set_entity(EntityKind.GROUP, name, {"key": "value"})
     assert store.change == 1
-    delta = MetadataReader(path).read(0)
-    assert delta is not None
-    assert sorted(delta.entities[EntityKind.GROUP]) == ["a", "b", "c"]
+    assert sorted(present(MetadataReader(path).read(0)).entities[EntityKind.GROUP]) == ["a", "b", "c"]
     with store.together():
         pass
     assert store.change == 1

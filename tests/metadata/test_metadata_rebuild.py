@@ -14,6 +14,8 @@ from rotunda.broker.metadata.rebuild import check_or_rebuild
 from rotunda.broker.metadata.store.metadata_file import metadata_path
 from rotunda.broker.metadata.store.metadata_reader import MetadataReader
 from rotunda.broker.metadata.store.metadata_store import MetadataStore
+from tests.support.fakes import failing
+from tests.support.results import present
 
 IDS = {"orders": bytes(range(16)), "users": bytes(range(16, 32))}
 NOW_MS = 1_800_000_000_000
@@ -85,8 +87,7 @@ def test_a_lost_or_damaged_file_is_rejected_and_made_again_on_request(data_dir: 
     assert "metadata.rebuild=true" in rejected.value.reason
     assert "orders-0" in rejected.value.reason
     check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
-    delta = MetadataReader(path).read(0)
-    assert delta is not None
+    delta = present(MetadataReader(path).read(0))
     assert {each.name: (each.topic_id, len(each.rows)) for each in delta.topics} == {
         "orders": (IDS["orders"], 3),
         "users": (IDS["users"], 1),
@@ -110,8 +111,7 @@ def test_topics_that_an_old_copy_does_not_know_are_named_and_added_on_request(
     assert "2 partition directories (orders-0, orders-2)" in caplog.text
     assert "metadata.rebuild=true" in caplog.text
     check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
-    delta = MetadataReader(path).read(0)
-    assert delta is not None
+    delta = present(MetadataReader(path).read(0))
     topics = {each.name: (each.topic_id, dict(each.rows)) for each in delta.topics}
     assert topics == {"orders": (IDS["orders"], {0: 4, 1: 5, 2: 6}), "users": (IDS["users"], {0: 3})}
     caplog.clear()
@@ -139,8 +139,7 @@ def test_directories_that_kafka_keeps_for_itself_become_no_topics(
     if is_lost:
         path.unlink()
     check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
-    delta = MetadataReader(path).read(0)
-    assert delta is not None
+    delta = present(MetadataReader(path).read(0))
     assert {each.name: len(each.rows) for each in delta.topics} == {"orders": 3, "users": 1}
     assert "__cluster_metadata" not in caplog.text
     assert all((data_dir / name / "00000000000000000000.log").exists() for name in KAFKA_DIRECTORIES)
@@ -169,11 +168,7 @@ def test_a_file_that_cannot_be_read_now_is_not_taken_for_damage(
 ) -> None:
     error = sqlite3.OperationalError("database or disk is full")
     error.sqlite_errorcode = sqlite3.SQLITE_FULL
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(sqlite3, "connect", fail)
+    monkeypatch.setattr(sqlite3, "connect", failing(error))
     with pytest.raises(BootFailed) as rejected:
         check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
     assert "damaged" not in rejected.value.reason
@@ -208,6 +203,5 @@ def test_a_write_ahead_log_that_is_lost_or_damaged_leaves_no_broker_without_topi
         assert str(metadata_path(crashed)) in rejected.value.reason
         check_or_rebuild(config_of(crashed, **{"metadata.rebuild": "true"}), NOW_MS)
     check_or_rebuild(config_of(crashed), NOW_MS)
-    delta = MetadataReader(metadata_path(crashed)).read(0)
-    assert delta is not None
+    delta = present(MetadataReader(metadata_path(crashed)).read(0))
     assert {each.name for each in delta.topics} == set(IDS)

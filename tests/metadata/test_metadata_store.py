@@ -8,16 +8,21 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rotunda.broker.errors import ApiError, BootFailed
-from rotunda.broker.metadata.store.metadata_file import FORMAT, metadata_path
+from rotunda.broker.metadata.store import request_dedup
+from rotunda.broker.metadata.store.metadata_file import metadata_path
 from rotunda.broker.metadata.store.metadata_reader import MetadataReader
 from rotunda.broker.metadata.store.metadata_store import MetadataStore
 from rotunda.broker.metadata.store.preparation import prepare
+from rotunda.broker.metadata.store.request_dedup import MOST_REQUESTS, TopicOutcome
 from rotunda.broker.protocol.error_codes import ErrorCode
+from tests.support.fakes import failing
+from tests.support.results import present
 
 KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 PARTITIONS = 5
@@ -70,8 +75,7 @@ def test_what_is_committed_survives_a_reopening(path: Path) -> None:
         transaction.set_topic_configs(topic_id, "orders", {"cleanup.policy": "compact"})
         transaction.set_broker_configs("1", {"log.retention.ms": "5"})
     store.close()
-    delta = MetadataReader(path).read(0)
-    assert delta is not None
+    delta = present(MetadataReader(path).read(0))
     [topic] = delta.topics
     assert topic == (topic_id, "kept", False, {"cleanup.policy": "compact"}, ((0, 3), (1, 4)))
     assert delta.broker_configs == {"1": {"log.retention.ms": "5"}}
@@ -83,15 +87,12 @@ def test_a_reader_gets_only_the_changes(path: Path) -> None:
     assert reader.read(0) is None
     insert(store, "first", [0])
     second_id = insert(store, "second", [1])
-    delta = reader.read(1)
-    assert delta is not None
+    delta = present(reader.read(1))
     assert [topic.name for topic in delta.topics] == ["second"]
     assert not delta.complete
     with store.transaction() as transaction:
         transaction.add_partitions(second_id, 1, [2, 3])
-    delta = reader.read(2)
-    assert delta is not None
-    assert delta.topics[0].rows == ((0, 1), (1, 2), (2, 3))
+    assert present(reader.read(2)).topics[0].rows == ((0, 1), (1, 2), (2, 3))
     assert reader.read(3) is None
     reader.close()
     store.close()
@@ -103,8 +104,7 @@ def test_a_reader_that_missed_a_dropped_tombstone_gets_everything(path: Path) ->
     gone_id = insert(store, "gone", [1])
     with store.transaction() as transaction:
         transaction.delete_topic(gone_id)
-    delta = reader.read(2)
-    assert delta is not None
+    delta = present(reader.read(2))
     assert [(topic.name, topic.deleted, topic.rows) for topic in delta.topics] == [("gone", True, ((0, 1),))]
     with store.transaction() as transaction:
         transaction.release_rows([1])
@@ -125,9 +125,7 @@ def test_a_missing_file_and_a_file_without_tables_read_as_empty(path: Path) -> N
     assert reader.read(0) is None
     store = MetadataStore.open(path)
     insert(store, "now", [0])
-    delta = reader.read(0)
-    assert delta is not None
-    assert delta.version == 1
+    assert present(reader.read(0)).version == 1
     reader.close()
     store.close()
 
@@ -167,13 +165,11 @@ def test_a_writer_killed_inside_a_transaction_holds_up_nobody(path: Path) -> Non
         assert child.stdout is not None
         assert child.stdout.readline() == "inside\n"
         reader = MetadataReader(path)
-        delta = reader.read(0)
-        assert delta is not None
+        delta = present(reader.read(0))
         assert [topic.name for topic in delta.topics] == ["before"]
         os.kill(child.pid, signal.SIGKILL)
     insert(store, "after", [1])
-    delta = reader.read(0)
-    assert delta is not None
+    delta = present(reader.read(0))
     assert [topic.name for topic in delta.topics] == ["before", "after"]
     assert store.assigned_rows() == [(0, False), (1, False)]
     reader.close()
@@ -205,8 +201,7 @@ def test_random_kills_lose_no_committed_topic(path: Path) -> None:
                     break
         kill(writer)
         reader.close()
-    final = MetadataReader(path).read(0)
-    assert final is not None
+    final = present(MetadataReader(path).read(0))
     assert final.version == len(final.topics) > committed
 
 
@@ -234,23 +229,6 @@ def test_producer_ids_are_never_reserved_twice(path: Path) -> None:
     store.close()
 
 
-def test_a_file_from_a_newer_version_is_rejected_with_its_own_exit_code(path: Path) -> None:
-    MetadataStore.open(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE state SET value = ? WHERE name = 'format'", (FORMAT + 1,))
-    connection.commit()
-    connection.close()
-    with pytest.raises(BootFailed) as rejected:
-        MetadataStore.open(path)
-    assert rejected.value.exit_code == 5
-
-
-def test_a_damaged_file_is_rejected_with_its_name(path: Path) -> None:
-    path.write_bytes(b"not a database " * 1000)
-    with pytest.raises(BootFailed, match=path.name):
-        MetadataStore.open(path)
-
-
 def test_preparing_moves_partitions_into_a_table_that_became_smaller(path: Path) -> None:
     store = MetadataStore.open(path)
     insert(store, "low", [2])
@@ -260,8 +238,97 @@ def test_preparing_moves_partitions_into_a_table_that_became_smaller(path: Path)
     store = MetadataStore.open(path)
     assert [row for row, _ in store.assigned_rows()] == [0, 1, 2]
     store.close()
-    delta = MetadataReader(path).read(0)
-    assert delta is not None
+    delta = present(MetadataReader(path).read(0))
     assert {topic.name: topic.rows for topic in delta.topics} == {"low": ((0, 0),), "high": ((0, 2), (1, 1))}
     with pytest.raises(BootFailed, match=r"3 partitions.*max\.partitions"):
         prepare(path.parent, 2)
+
+
+# ---- responses to changes --------------------------------------------------------------------------------------------
+
+
+OUTCOMES = [
+    TopicOutcome("made", 0, None, bytes(range(16)), 3, {"retention.ms": "5"}),
+    TopicOutcome("refused", 36, "Topic 'refused' already exists."),
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MetadataStore]:
+    opened = MetadataStore.open(metadata_path(tmp_path), ephemeral=True)
+    yield opened
+    opened.close()
+
+
+def keep(store: MetadataStore, request: str) -> None:
+    with store.transaction() as transaction:
+        transaction.keep_outcomes(request, OUTCOMES)
+
+
+def test_outcomes_come_back_as_they_were(store: MetadataStore) -> None:
+    keep(store, "one")
+    with store.transaction() as transaction:
+        transaction.keep_outcomes("nothing to report", [])
+    assert store.outcomes_of("one") == OUTCOMES
+    assert store.outcomes_of("nothing to report") == []
+    assert store.outcomes_of("another") is None
+
+
+def test_a_change_that_is_not_made_leaves_no_outcomes(store: MetadataStore) -> None:
+    def fail() -> None:
+        with store.transaction() as transaction:
+            transaction.keep_outcomes("one", OUTCOMES)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert store.outcomes_of("one") is None
+    keep(store, "one")
+    assert store.outcomes_of("one") == OUTCOMES
+
+
+def test_the_oldest_requests_are_forgotten_whatever_else_changes(store: MetadataStore) -> None:
+    for number in range(MOST_REQUESTS + 3):
+        keep(store, f"request {number}")
+        with store.transaction():
+            pass
+    kept = [store.outcomes_of(f"request {number}") is not None for number in range(MOST_REQUESTS + 3)]
+    assert kept == [False] * 3 + [True] * MOST_REQUESTS
+
+
+def test_outcomes_outlive_the_controller_and_not_the_broker(tmp_path: Path) -> None:
+    """A replacement opens the file; a start prepares it first."""
+    prepare(tmp_path, max_partitions=4)
+    store = MetadataStore.open(metadata_path(tmp_path))
+    keep(store, "one")
+    store.close()
+    store = MetadataStore.open(metadata_path(tmp_path))
+    assert store.outcomes_of("one") == OUTCOMES
+    store.close()
+    prepare(tmp_path, max_partitions=4)
+    store = MetadataStore.open(metadata_path(tmp_path))
+    assert store.outcomes_of("one") is None
+    assert store.change == 1
+    store.close()
+
+
+def test_a_start_is_rejected_when_the_record_cannot_be_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(tmp_path, max_partitions=4)
+    store = MetadataStore.open(metadata_path(tmp_path))
+    keep(store, "one")
+    store.close()
+    monkeypatch.setattr(request_dedup, "forget_all", failing(sqlite3.OperationalError("database or disk is full")))
+    with pytest.raises(BootFailed, match="database or disk is full"):
+        prepare(tmp_path, max_partitions=4)
+
+
+def test_a_file_made_without_the_record_is_completed(tmp_path: Path) -> None:
+    prepare(tmp_path, max_partitions=4)
+    with sqlite3.connect(metadata_path(tmp_path)) as connection:
+        connection.execute("DROP TABLE kept_outcomes")
+    connection.close()
+    store = MetadataStore.open(metadata_path(tmp_path))
+    assert store.outcomes_of("one") is None
+    keep(store, "one")
+    assert store.outcomes_of("one") == OUTCOMES
+    store.close()

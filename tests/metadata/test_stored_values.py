@@ -26,8 +26,10 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.support.admin_cluster import AdminCluster
 from tests.support.admin_configs import DELETE, alter_configs
+from tests.support.fakes import failing
+from tests.support.results import present
 
-USER, ADDRESS = (("user", "alice"),), (("ip", "10.0.0.1"),)
+USER = (("user", "alice"),)
 ALLOWED = Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -118,8 +120,7 @@ def store(cluster: AdminCluster, damage: Damage) -> None:
     """Write the value as no controller does: in addition to those of the same entity."""
     with closing(MetadataStore.open(cluster.path)) as opened, opened.transaction() as transaction:
         if damage.kind == entity_store.TOPIC:
-            topic = cluster.metadata.topic(damage.name)
-            assert topic is not None
+            topic = present(cluster.metadata.topic(damage.name))
             transaction.set_topic_configs(topic.topic_id, damage.name, {**topic.configs, damage.key: str(damage.value)})
         elif damage.kind == entity_store.BROKER:
             good = {} if damage.name else {"message.max.bytes": "5000"}
@@ -140,9 +141,7 @@ def assert_the_rest_is_read(cluster: AdminCluster) -> None:
     """Check that the fixture's values are in the caches of a handler, of an acceptor, and at a start."""
     cache = cluster.new_cache()
     cache.refresh()
-    topic = cache.topic("t")
-    assert topic is not None
-    assert cache.log_config(topic).segment_ms == 5000
+    assert cache.log_config(present(cache.topic("t"))).segment_ms == 5000
     assert cache.client_quotas[USER]["consumer_byte_rate"] == 5.0
     assert "bob" in cache.user_credentials
     assert cache.authorizer is not None
@@ -197,14 +196,6 @@ def test_a_kind_of_another_version_has_no_effect(cluster: AdminCluster) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.called)
-def test_an_unreadable_value_is_not_stored(cluster: AdminCluster, damage: Damage) -> None:
-    with pytest.raises(ApiError, match="no process could read it") as caught:
-        check_readable(damage.kind, damage.name, {damage.key: damage.value})
-    assert caught.value.code == ErrorCode.INVALID_CONFIG
-    store(cluster, damage)
-
-
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.called)
 def test_a_store_asks_before_it_stores(cluster: AdminCluster, damage: Damage, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the check of the controller, nothing of the change is stored."""
     real = MetadataStore.open
@@ -226,8 +217,7 @@ def test_records_are_kept_while_what_keeps_them_cannot_be_read(cluster: AdminClu
     store(cluster, DAMAGES[0])
     cache = cluster.new_cache()
     cache.refresh()
-    topic = cache.topic("t")
-    assert topic is not None
+    topic = present(cache.topic("t"))
     assert cache.log_config(topic).retention == (-1, -1)
     assert not cache.log_config(topic).compacts
     assert topic.configs == {"segment.ms": "5000"}
@@ -274,11 +264,7 @@ def test_what_two_levels_say_together_is_checked(cluster: AdminCluster) -> None:
 def test_a_fault_in_applying_ends_nothing(cluster: AdminCluster, caplog: pytest.LogCaptureFixture) -> None:
     live = LiveSettings(cluster.path, cluster.config, lambda: cluster.controller.version, lambda: 0)
     applied: list[int] = []
-
-    def fail() -> None:
-        raise OverflowError("signed integer is greater than maximum")
-
-    live.apply(fail, lambda: applied.append(1))
+    live.apply(failing(OverflowError("signed integer is greater than maximum")), lambda: applied.append(1))
     live.close()
     assert applied == [1]
     assert errors(caplog) == ["cannot apply all settings in this process"]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from rotunda.broker.apis.table import API_TABLE
 from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible
 from rotunda.broker.protocol.schema.definitions import request
-from tests.partitions import test_fetch_response
+from tests.partitions import test_responses
 from tests.protocol import test_codec
 from tests.protocol.messages import test_fetch, test_produce
 
@@ -23,7 +23,7 @@ HAND_TESTED: dict[ApiKey, tuple[Callable[..., None], ...]] = {
     ),
     ApiKey.FETCH: (
         test_fetch.test_requests_are_read_as_kio_writes_them,
-        test_fetch_response.test_responses_are_written_as_kio_writes_them,
+        test_responses.test_responses_are_written_as_kio_writes_them,
     ),
     ApiKey.SHARE_FETCH: (test_codec.test_a_response_around_records_is_that_with_them,),
 }

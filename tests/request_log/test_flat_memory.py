@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rotunda.broker.request_log import names, recent, row_buffers
-from rotunda.broker.request_log.names import Clients, Subjects
+from rotunda.broker.request_log import names, recent
+from rotunda.broker.request_log.names import Subjects
 from rotunda.shm.rings.recorder_rings import pack_text
 from rotunda.shm.tables.recent_requests import BYTES_NEEDED, SLOWEST_ROWS, RecentWriter
 from tests.support.recorder_bench import RecorderBench, rows_of
+from tests.support.results import present
 
 BATCH = 500
 
@@ -72,8 +73,7 @@ def test_nothing_is_taken_while_names_are_too_many_and_cannot_be_written(bench: 
 
 def test_connections_that_nobody_closes_are_bounded(bench: RecorderBench):
     push_strangers(bench, 0, 4 * recent.MOST_CONNECTIONS // BATCH * BATCH)
-    kept = bench.recorder._recent
-    assert kept is not None
+    kept = present(bench.recorder._recent)
     assert len(kept._connections) <= recent.MOST_CONNECTIONS
     assert len(kept._by_client) <= 3 * recent.MOST_CONNECTIONS
 
@@ -82,8 +82,7 @@ def test_the_versions_that_a_client_makes_up_are_bounded(bench: RecorderBench):
     for number in range(0, 4000, BATCH):
         bench.push(rows_of(bench.clock, BATCH, api_version=[number + each for each in range(BATCH)]))
         bench.run_once(after_ms=1)
-    kept = bench.recorder._recent
-    assert kept is not None
+    kept = present(bench.recorder._recent)
     [connection] = kept._connections.values()
     assert len(connection.calls) <= recent.MOST_CALLS
 
@@ -125,29 +124,3 @@ def test_a_number_is_used_again_only_when_it_is_free(bench: RecorderBench):
     bench.topics["newer"] = 3
     subjects.refresh()
     assert subjects.name(gone) == ("newer", 0)
-
-
-def test_what_is_kept_for_those_who_watch_does_not_stop_the_taking(
-    bench: RecorderBench, monkeypatch: pytest.MonkeyPatch
-):
-    """However small the cache."""
-    monkeypatch.setattr(names, "MOST_NAMES_BYTES", 1)
-    monkeypatch.setattr(names, "MOST_ENDED_SUBJECTS", 0)
-    push_strangers(bench, 0, 2000)
-    bench.recorder.finish()
-    assert len(bench.read("requests")) == 2000
-
-
-def test_events_are_written_in_smaller_groups():
-    """Their texts may be long."""
-    assert row_buffers.RowBuffer("groups", 0, 0).group_rows == row_buffers.GROUP_EVENTS
-    assert row_buffers.RowBuffer("requests", 0, 0).group_rows == row_buffers.GROUP_ROWS
-
-
-def test_clients_that_are_kept_stay_known():
-    clients = Clients()
-    for number in range(10):
-        clients.learn(number, json.dumps([number, f"c{number}", "", "", "", "P", "P", "User:A"]).encode())
-    clients.forget({3, 77})
-    assert clients.get(3).client_id == "c3"
-    assert clients.get(4).client_id is None

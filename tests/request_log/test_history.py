@@ -26,6 +26,7 @@ from rotunda.shm.tables.process_slots import HANDLER
 from tests.support.feeds import random_seed
 from tests.support.history_bench import MINUTE_MS, HistoryBench
 from tests.support.recorder_bench import CLIENT, WALL_MS, client_text, rows_of
+from tests.support.results import present
 from tests.support.roles_bench import RING_BYTES
 
 PRODUCE, FETCH = 0, 1
@@ -88,8 +89,7 @@ def test_a_start_after_a_kill_deletes_earlier_versions_of_an_hour(bench: History
     bench.finish_requests(PRODUCE, 1, us=10)
     bench.run_once(MINUTE_MS)
     directory = hour_path(bench.root, "history", HOUR)
-    first = newest(directory)
-    assert first is not None
+    first = present(newest(directory))
     content = first.read_bytes()
     bench.finish_requests(PRODUCE, 2, us=10)
     bench.run_once(MINUTE_MS)
@@ -117,8 +117,7 @@ def test_a_damaged_file_is_set_aside_with_one_line(
     bench.finish_requests(PRODUCE, 1, us=10)
     bench.run_once(MINUTE_MS)
     directory = hour_path(bench.root, "history", HOUR)
-    path = newest(directory)
-    assert path is not None
+    path = present(newest(directory))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
@@ -402,6 +401,4 @@ def test_a_day_with_the_most_names_is_at_most_5_mb(tmp_path: Path) -> None:
                 time_us = HOUR * HOUR_US + minute * 60_000_000
                 files.add({"time": time_us, "kind": kind, "name": f"{kind} of name {number}", **values})
     files.save()
-    path = newest(hour_path(tmp_path, "history", HOUR))
-    assert path is not None
-    assert path.stat().st_size * 24 <= 5_000_000, seed
+    assert present(newest(hour_path(tmp_path, "history", HOUR))).stat().st_size * 24 <= 5_000_000, seed

@@ -19,6 +19,7 @@ from rotunda.shm.tables.recent_requests import (
     RecentReader,
     RecentWriter,
 )
+from tests.support.results import present
 
 MS = 1_000_000
 
@@ -61,9 +62,7 @@ class Keeper:
     def read(self) -> Recent:
         self.now_ns += INTERVAL_NS
         self.recent.publish(self.now_ns, 0)
-        found = self.reader.read()
-        assert found is not None
-        return found
+        return present(self.reader.read())
 
 
 @pytest.fixture

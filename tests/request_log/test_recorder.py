@@ -169,15 +169,6 @@ def test_an_unfinished_file_is_removed(bench: RecorderBench) -> None:
     assert not unfinished.exists()
 
 
-def test_rows_of_a_file_that_cannot_be_written_are_a_gap(bench: RecorderBench) -> None:
-    (bench.root / "requests").write_bytes(b"in the way")
-    bench.push(rows_of(bench.clock, 10))
-    bench.run_once()
-    bench.recorder.finish()
-    bench.recorder.finish()
-    assert {(gap["cause"], gap["rows"]) for gap in bench.read("gaps")} == {("write_failed", 10)}
-
-
 def test_a_killed_recorder_loses_what_was_not_in_a_finished_file_and_its_replacement_says_so(
     bench: RecorderBench,
 ) -> None:

@@ -182,18 +182,6 @@ def test_a_killed_recorder_leaves_a_gap_of_all_rows_that_it_had_begun(bench: Rol
     assert len(gaps()) == 1
 
 
-def test_rows_that_cannot_be_written_are_a_gap(bench: RolesBench) -> None:
-    (bench.root / "roles").write_text("no directory")
-    bench.count(bench.processor, "requests_received", 1)
-    bench.run_once()
-    bench.recorder.finish()
-    bench.recorder.finish()
-    (gap,) = bench.read("gaps")
-    assert (gap["dataset"], gap["source"], gap["cause"], gap["rows"]) == (
-        "roles", "recorder", "write_failed", bench.roles.size,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "settings", [{"request_log_roles_interval_ms": 0}, {"request_log_enable": "false"}], ids=["off", "no log"]
 )

@@ -7,12 +7,13 @@ metadata file is on disk, and `settle` does what partition owners do after a met
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from rotunda.broker.apis.context import Access, BrokerContext
+from rotunda.broker.apis.table import APIS, ApiFunction
 from rotunda.broker.config.broker_config import BrokerConfig, load
 from rotunda.broker.ipc.listener_table import ListenerEntry
 from rotunda.broker.ipc.request import Request
@@ -30,6 +31,7 @@ from rotunda.broker.security.session import ANONYMOUS
 from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from rotunda.shm.tables.quota_tables import QuotaTables
 from tests.support.fakes import FakeClock
+from tests.support.results import present
 from tests.support.slices import finished
 
 HANDLERS = 3
@@ -147,15 +149,10 @@ class AdminCluster:
         request.listener, request.in_slices = 0, False
         return request, broker
 
-    def call(
-        self,
-        function: Callable[[Request, BrokerContext, Any], Any],
-        api_key: int,
-        version: int,
-        fields: Mapping[str, Any],
-    ) -> Any:
-        """Send a request through the codec, the function, and the codec again; return the decoded response."""
-        answer = finished(function(*self.asked(api_key, version), self.request(api_key, version, fields)))
+    def call(self, api_key: int, version: int, fields: Mapping[str, Any], function: ApiFunction | None = None) -> Any:
+        """Send a request through the codec, the API's function, and the codec again; return the decoded response."""
+        run = function or present(APIS[api_key].function)
+        answer = finished(run(*self.asked(api_key, version), self.request(api_key, version, fields)))
         assert not isinstance(answer, Deferred)
         return self.sent(api_key, version, answer)
 

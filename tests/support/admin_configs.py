@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rotunda.broker.apis.configs.alter_configs import handle_incremental_alter_configs
-from rotunda.broker.apis.configs.describe_configs import handle_describe_configs
 from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.admin_cluster import AdminCluster
 
@@ -31,7 +29,7 @@ def alter_configs(
     asked = {"resource_type": resource[0], "resource_name": resource[1], "configs": configs}
     fields = {"resources": [asked], "validate_only": validate_only}
     key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-    [outcome] = cluster.call(handle_incremental_alter_configs, key, version, fields).responses
+    [outcome] = cluster.call(key, version, fields).responses
     return outcome.error_code, outcome.error_message
 
 
@@ -41,7 +39,7 @@ def describe_configs(
     """Send DescribeConfigs with the include options in ``flags``, and return the result of its one resource."""
     asked = {"resource_type": resource[0], "resource_name": resource[1], "configuration_keys": keys}
     fields = {"resources": [asked], "include_synonyms": False, "include_documentation": False, **flags}
-    [result] = cluster.call(handle_describe_configs, ApiKey.DESCRIBE_CONFIGS, version, fields).results
+    [result] = cluster.call(ApiKey.DESCRIBE_CONFIGS, version, fields).results
     return result
 
 

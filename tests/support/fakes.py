@@ -1,5 +1,8 @@
 """Fakes under the control of a test."""
 
+from collections.abc import Callable
+from typing import Any
+
 
 class FakeClock:
     """A clock that only advances on command."""
@@ -35,3 +38,12 @@ class FakeClock:
     def advance_ms(self, milliseconds: int) -> None:
         """Advance both readings."""
         self.advance_ns(milliseconds * 1_000_000)
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    """Return a function, of any arguments, that raises an error."""
+
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    return fail

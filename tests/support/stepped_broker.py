@@ -53,6 +53,7 @@ from rotunda.broker.server_log.log_file import LogOutput
 from rotunda.broker.supervisor import shared_resources
 from rotunda.shm.layout import RESPONSE_ENVELOPE
 from tests.support.fakes import FakeClock
+from tests.support.record_batches import record_batch
 from tests.support.wire_messages import PRODUCE, ReadRecord, produce_body, read_batches, read_produce, string
 
 #: Processors allocate this much of the arena here.
@@ -321,6 +322,13 @@ class SteppedBroker:
         """Turn a target and kill it before its ``line``-th line; True if it died."""
         return died_at_line(line, self.handler(index).run_once, OURS)
 
+    def replaced_at_line(self, index: int, line: int) -> bool:
+        """Turn a target, kill it before its ``line``-th line, and replace it; False if it survived."""
+        died = self.turn_until_line(index, line)
+        if died:
+            self.replace(index)
+        return died
+
     def boot_until_line(self, index: int, line: int) -> bool:
         """Boot a target and kill it before its ``line``-th line of server code; True if it died."""
         return died_at_line(line, lambda: self.boot(index), SERVING)
@@ -553,3 +561,8 @@ def produced(sent: Sent) -> list[tuple[int, int]]:
     answer = sent.answer
     assert answer.kind == SEND, answer
     return [(part.error_code, part.base_offset) for part in read_produce(answer.payload[8:])]
+
+
+def batch_for(partition: int, *values: bytes) -> tuple[str, int, bytes]:
+    """Return a part of a Produce: a batch with these values for a partition of "topic"."""
+    return "topic", partition, record_batch(list(values))

@@ -1,5 +1,7 @@
 """Fetch responses compared with kio's in every version."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from rotunda.broker.partitions.fetch.fetch_response import (
     frame_fetch_response,
     tags_of,
 )
+from rotunda.broker.partitions.produce_response import single_partition_response
+from rotunda.broker.protocol.messages.produce import PartResponse, encode_produce_response
 from tests.protocol.kio_entities import entities, few, framed_with, id_bytes, in_ms, kio_bytes, topics_are_distinct
 
 VERSIONS = range(4, 19)
@@ -84,3 +88,26 @@ def test_the_short_way_of_a_part_is_that_of_all_others(version: int, committed: 
     throttle_at = 9 if version >= 12 else 8
     first = first[:throttle_at] + bytes(4) + first[throttle_at + 4 :]
     assert frame_fetch_response(version, 1, topics, [encoded], gaps) == [first, *rest]
+
+
+# ---- Produce ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@few
+@given(
+    correlation_id=st.integers(-(2**31), 2**31 - 1),
+    partition=st.integers(0, 2**31 - 1),
+    name=st.text(min_size=1, max_size=249),
+    base_offset=st.integers(-1, 2**63 - 1),
+    error_code=st.integers(-1, 130),
+)
+def test_a_filled_template_equals_the_encoded_response(
+    version: int, correlation_id: int, partition: int, name: str, base_offset: int, error_code: int
+) -> None:
+    topic_id = bytes(range(16))
+    template = single_partition_response(version, name, topic_id, partition)
+    part = PartResponse(name, topic_id, partition, error_code, base_offset, 5, 17)
+    assert template.fill(correlation_id, error_code, base_offset, 5, 17) == encode_produce_response(
+        version, correlation_id, 0, [part]
+    )
