@@ -142,20 +142,20 @@ def test_events_of_a_group_that_is_migrated_and_back() -> None:
     """The group is never empty, and each rebalance ends once, under the group's kind at that time."""
     coordinator = coordinator_with()
     client = mixed_group(coordinator)
-    over = [(event.kind, event.event) for event in coordinator.told if event.event != "join"]
+    over = [(event.kind, event.event) for event in coordinator.published if event.event != "join"]
     assert over == [
         ("classic", "rebalance"), ("classic", "stable"), ("consumer", "rebalance"), ("consumer", "stable"),
     ]  # fmt: skip
-    coordinator.told.clear()
+    coordinator.published.clear()
     coordinator.ask(member_id="new", member_epoch=-1)
     assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
     client.send_join()
     coordinator.advance_ms(1)
     client.take_join()
     client.sync({client.member_id: encode_assignment(1, {"a": ALL})})
-    back = [(event.kind, event.event, event.members) for event in coordinator.told]
+    back = [(event.kind, event.event, event.members) for event in coordinator.published]
     assert back == [("classic", "rebalance", 1), ("classic", "leave", 1), ("classic", "stable", 1)]
-    assert [event.duration_ms for event in coordinator.told] == [None, None, 1]
+    assert [event.duration_ms for event in coordinator.published] == [None, None, 1]
 
 
 @pytest.mark.parametrize(

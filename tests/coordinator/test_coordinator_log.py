@@ -111,7 +111,7 @@ class Course:
         self.dirty = 0
         self.log.on_dirty = self.on_dirty
         self.failures: list[bool] = []
-        self.told: Counter[int] = Counter()
+        self.completed: Counter[int] = Counter()
         self.waits = 0
         self.appended: list[int] = []
         #: The keys of the written records.
@@ -127,7 +127,7 @@ class Course:
             self.tell(committer, error)
 
     def tell(self, number: int, error: int) -> None:
-        self.told[number] += 1
+        self.completed[number] += 1
         assert error == (16 if self.is_closed else 15 if self.log.has_failed else 0)
         assert error or number in self.standing or number not in self.appended
         if self.choice.random() < 0.1 and not self.is_closed:
@@ -162,11 +162,11 @@ class Course:
         staged, self.appends.staged = self.appends.staged, []
         for batch, answer in staged:
             keys = [int(record.key or b"") for record in iterate_records(batch)]
-            assert all(self.told[key] == self.is_closed for key in keys)
+            assert all(self.completed[key] == self.is_closed for key in keys)
             if not error:
                 self.standing.update(keys)
             answer(error, 0, -1)
-            assert all(self.told[key] == 1 for key in keys)
+            assert all(self.completed[key] == 1 for key in keys)
 
     def run(self) -> None:
         for _ in range(self.choice.randrange(1, 25)):
@@ -190,7 +190,7 @@ class Course:
             self.settle()
             while self.log.flush():
                 self.settle()
-        assert self.told == Counter(range(self.waits))
+        assert self.completed == Counter(range(self.waits))
         assert self.log.has_failed == bool(self.failures)
         assert not self.log.flush()
 

@@ -17,7 +17,7 @@ def reported(events: list[GroupEvent]) -> list[Reported]:
 def test_a_classic_rebalance_from_its_cause_to_its_end() -> None:
     coordinator = Coordinator()
     leader, follower = stable_group(coordinator)
-    coordinator.told.clear()
+    coordinator.published.clear()
     join(coordinator, leader)
     coordinator.advance_ms(700)
     join(coordinator, follower)
@@ -25,8 +25,8 @@ def test_a_classic_rebalance_from_its_cause_to_its_end() -> None:
     sync(coordinator, leader, {leader: b"L"})
     sync(coordinator, follower)
     coordinator.run_once()
-    assert reported(coordinator.told) == [("rebalance", 1, 2, None), ("stable", 2, 2, 1000)]
-    rebalance, stable = coordinator.told
+    assert reported(coordinator.published) == [("rebalance", 1, 2, None), ("stable", 2, 2, 1000)]
+    rebalance, stable = coordinator.published
     assert (rebalance.kind, rebalance.group_id) == ("classic", coordinator.group.group_id)
     assert rebalance.reason.startswith("Leader re-joining")
     assert stable.time_ms == coordinator.clock.wall_ms()
@@ -35,7 +35,7 @@ def test_a_classic_rebalance_from_its_cause_to_its_end() -> None:
 def test_a_rebalance_that_another_interrupts_counts_from_the_first() -> None:
     coordinator = Coordinator()
     leader, follower = stable_group(coordinator)
-    coordinator.told.clear()
+    coordinator.published.clear()
     join(coordinator, leader)
     join(coordinator, follower)
     coordinator.advance_ms(500)
@@ -45,7 +45,7 @@ def test_a_rebalance_that_another_interrupts_counts_from_the_first() -> None:
     join(coordinator, leader)
     sync(coordinator, leader, {leader: b"L"})
     coordinator.run_once()
-    assert reported(coordinator.told) == [
+    assert reported(coordinator.published) == [
         ("rebalance", 1, 2, None), ("leave", 2, 1, None), ("rebalance", 2, 1, None), ("stable", 3, 1, 1000),
     ]  # fmt: skip
 
@@ -53,10 +53,10 @@ def test_a_rebalance_that_another_interrupts_counts_from_the_first() -> None:
 def test_a_classic_group_that_everybody_leaves_is_empty() -> None:
     coordinator = Coordinator()
     members = stable_group(coordinator)
-    coordinator.told.clear()
+    coordinator.published.clear()
     coordinator.advance_ms(SESSION_MS)
     coordinator.advance_ms(REBALANCE_MS)
-    events = reported(coordinator.told)
+    events = reported(coordinator.published)
     assert [event for event, *_ in events].count("expire") == len(members)
     assert (events[-1][0], events[-1][2]) == ("empty", 0)
     assert events[-1][3] is not None
@@ -65,18 +65,18 @@ def test_a_classic_group_that_everybody_leaves_is_empty() -> None:
 def test_a_loaded_stable_group_has_no_events() -> None:
     coordinator = Coordinator()
     stable_group(coordinator)
-    coordinator.told.clear()
+    coordinator.published.clear()
     coordinator.replace()
     coordinator.run_once()
-    assert coordinator.told == []
+    assert coordinator.published == []
 
 
 def test_a_consumer_group_from_epoch_to_epoch() -> None:
     coordinator = Coordinator(topics=FakeTopics({"a": 4}))
     coordinator.join("m1", "a")
     coordinator.ask(member_id="m1", member_epoch=2)
-    assert reported(coordinator.told) == [("join", 2, 1, None), ("rebalance", 1, 1, None), ("stable", 2, 1, 0)]
-    coordinator.told.clear()
+    assert reported(coordinator.published) == [("join", 2, 1, None), ("rebalance", 1, 1, None), ("stable", 2, 1, 0)]
+    coordinator.published.clear()
     coordinator.join("m2", "a")
     coordinator.advance_ms(400)
     a = (1).to_bytes(16, "big")
@@ -84,13 +84,13 @@ def test_a_consumer_group_from_epoch_to_epoch() -> None:
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=given)
     coordinator.advance_ms(600)
     coordinator.ask(member_id="m2", member_epoch=3)
-    assert reported(coordinator.told) == [("join", 3, 2, None), ("rebalance", 2, 2, None), ("stable", 3, 2, 1000)]
-    assert coordinator.told[1].reason.startswith("join of member m2")
-    assert {(event.kind, event.group_id) for event in coordinator.told} == {("consumer", GROUP)}
-    coordinator.told.clear()
+    assert reported(coordinator.published) == [("join", 3, 2, None), ("rebalance", 2, 2, None), ("stable", 3, 2, 1000)]
+    assert coordinator.published[1].reason.startswith("join of member m2")
+    assert {(event.kind, event.group_id) for event in coordinator.published} == {("consumer", GROUP)}
+    coordinator.published.clear()
     coordinator.ask(member_id="m1", member_epoch=-1)
     coordinator.ask(member_id="m2", member_epoch=-1)
-    assert reported(coordinator.told) == [
+    assert reported(coordinator.published) == [
         ("leave", 4, 1, None), ("rebalance", 3, 1, None), ("leave", 5, 0, None), ("rebalance", 4, 0, None),
         ("empty", 5, 0, 0),
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_consumer_group_from_epoch_to_epoch() -> None:
 def test_a_loaded_consumer_group_does_not_repeat_its_epoch_events() -> None:
     coordinator = Coordinator(topics=FakeTopics({"a": 4}))
     coordinator.join("m1", "a")
-    coordinator.told.clear()
+    coordinator.published.clear()
     coordinator.replace()
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={(1).to_bytes(16, "big"): frozenset(range(4))})
-    assert coordinator.told == []
+    assert coordinator.published == []

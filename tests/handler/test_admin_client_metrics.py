@@ -18,7 +18,7 @@ from tests.support.admin_configs import (
     Change,
     alter_configs,
     describe_configs,
-    told_configs,
+    described_configs,
 )
 
 INTERVAL, MATCH, METRICS = "interval.ms", "match", "metrics"
@@ -36,8 +36,8 @@ def describe(cluster: AdminCluster, name: str = "s", keys: list[str] | None = No
     return describe_configs(cluster, (CLIENT_METRICS, name), keys, include_synonyms=True, include_documentation=True)
 
 
-def told(cluster: AdminCluster, name: str = "s") -> dict[str, tuple[str | None, int]]:
-    return told_configs(cluster, (CLIENT_METRICS, name))
+def values_of(cluster: AdminCluster, name: str = "s") -> dict[str, tuple[str | None, int]]:
+    return described_configs(cluster, (CLIENT_METRICS, name))
 
 
 def listed(cluster: AdminCluster, version: int = 1) -> list[str]:
@@ -48,7 +48,7 @@ def listed(cluster: AdminCluster, version: int = 1) -> list[str]:
 
 def test_a_subscription_is_kept_described_and_listed(cluster: AdminCluster) -> None:
     """users.md row 8; spec I, row 74: version 0 lists only these."""
-    assert told(cluster) == DEFAULTS
+    assert values_of(cluster) == DEFAULTS
     assert alter(cluster, (INTERVAL, SET, " 60000 "), (METRICS, SET, "a., b.")) == (0, None)
     assert alter(cluster, (MATCH, SET, "client_id=x.*"), name="r") == (0, None)
     cluster.restart_controller()
@@ -58,7 +58,7 @@ def test_a_subscription_is_kept_described_and_listed(cluster: AdminCluster) -> N
         METRICS: ("a.,b.", CLIENT_METRICS_CONFIG),
     }
     cluster.metadata.refresh()
-    assert told(cluster) == expected
+    assert values_of(cluster) == expected
     assert [listed(cluster, version) for version in range(2)] == [["r", "s"]] * 2
     cluster.settle()
     assert [sorted(cache.client_metrics_configs) for cache in cluster.handlers] == [["r", "s"]] * 3
@@ -81,7 +81,7 @@ def test_a_subscription_without_settings_is_deleted(cluster: AdminCluster) -> No
     assert listed(cluster) == ["s"]
     deletions = [(key, DELETE, None) for key in (INTERVAL, MATCH, METRICS)]
     assert alter(cluster, *deletions) == (0, None)
-    assert (listed(cluster), told(cluster)) == ([], DEFAULTS)
+    assert (listed(cluster), values_of(cluster)) == ([], DEFAULTS)
     assert cluster.controller.version == 3
     assert alter(cluster, *deletions, ("foo", DELETE, None)) == (0, None)
     assert cluster.controller.version == 3
@@ -92,7 +92,7 @@ def test_alter_configs_replaces_a_subscription(cluster: AdminCluster) -> None:
     resource = {"resource_type": CLIENT_METRICS, "resource_name": "s", "configs": [{"name": METRICS, "value": ""}]}
     [outcome] = cluster.call(ApiKey.ALTER_CONFIGS, 2, {"resources": [resource]}).responses
     assert outcome.error_code == 0
-    assert told(cluster) == {**DEFAULTS, METRICS: ("", CLIENT_METRICS_CONFIG)}
+    assert values_of(cluster) == {**DEFAULTS, METRICS: ("", CLIENT_METRICS_CONFIG)}
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_of_two_updates_of_one_feature_the_last_counts(cluster: AdminCluster) ->
     ("kind", "says"), [(SAFE, "it might delete metadata information"), (UNSAFE, "is not supported")]
 )
 def test_the_metadata_version_cannot_be_downgraded(cluster: AdminCluster, kind: int, says: str) -> None:
-    """V13, KIP-778: a downgrade that could lose metadata is refused, and from 4.3-IV0 on every downgrade could."""
+    """V13, KIP-778: a downgrade that could lose metadata is rejected, and from 4.3-IV0 on every downgrade could."""
     response = update(cluster, ("metadata.version", 32, kind))
     assert response.error_code == 95
     assert "Unsupported metadata.version downgrade from 33 to 32. " in response.error_message

@@ -23,7 +23,7 @@ from tests.support.admin_configs import (
     Change,
     alter_configs,
     describe_configs,
-    told_configs,
+    described_configs,
 )
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -41,8 +41,8 @@ def describe(cluster: AdminCluster, group: str = "g", keys: list[str] | None = N
     return describe_configs(cluster, (GROUP, group), keys, include_synonyms=True, include_documentation=True)
 
 
-def told(cluster: AdminCluster, group: str = "g") -> dict[str, tuple[str | None, int]]:
-    return told_configs(cluster, (GROUP, group))
+def values_of(cluster: AdminCluster, group: str = "g") -> dict[str, tuple[str | None, int]]:
+    return described_configs(cluster, (GROUP, group))
 
 
 def test_every_process_knows_the_settings_of_a_group(cluster: AdminCluster) -> None:
@@ -63,9 +63,9 @@ def test_settings_are_described_with_their_source(cluster: AdminCluster) -> None
         SESSION: ("45000", DEFAULT_CONFIG),
         INTERVAL: ("0", DEFAULT_CONFIG),
     }
-    assert {name: value for name, value in told(cluster).items() if name.startswith("consumer.")} == defaults
+    assert {name: value for name, value in values_of(cluster).items() if name.startswith("consumer.")} == defaults
     assert alter(cluster, (SESSION, SET, "50000")) == (0, None)
-    assert told(cluster).items() >= (defaults | {SESSION: ("50000", GROUP_CONFIG)}).items()
+    assert values_of(cluster).items() >= (defaults | {SESSION: ("50000", GROUP_CONFIG)}).items()
     [config] = describe(cluster, keys=[SESSION]).configs
     assert [(each.name, each.value, each.source) for each in config.synonyms] == [
         (SESSION, "50000", GROUP_CONFIG),
@@ -89,7 +89,9 @@ def test_settings_of_share_groups(cluster: AdminCluster) -> None:
         "share.renew.acknowledge.enable": "true",
         "share.session.timeout.ms": "45000",
     }
-    assert {name: value for name, (value, _) in told(cluster).items() if not name.startswith("consumer.")} == defaults
+    assert {
+        name: value for name, (value, _) in values_of(cluster).items() if not name.startswith("consumer.")
+    } == defaults
     [reset] = describe(cluster, keys=["share.auto.offset.reset"]).configs
     assert (list(reset.synonyms), reset.config_source) == ([], DEFAULT_CONFIG)
     changes = [("share.auto.offset.reset", "by_duration:P1DT2.5S"), ("share.isolation.level", "read_committed")]
@@ -122,7 +124,7 @@ def test_a_group_inherits_the_brokers_setting_with_its_source(cluster: AdminClus
     """As in Kafka 4.3: its source is the broker's."""
     setting = f"group.{INTERVAL}"
     assert alter_configs(cluster, (BROKER, ""), [(setting, SET, "500")]) == (0, None)
-    assert told(cluster)[INTERVAL] == ("500", DYNAMIC_DEFAULT_BROKER_CONFIG)
+    assert values_of(cluster)[INTERVAL] == ("500", DYNAMIC_DEFAULT_BROKER_CONFIG)
     assert alter(cluster, (INTERVAL, SET, "700")) == (0, None)
     [config] = describe(cluster, keys=[INTERVAL]).configs
     assert [(each.name, each.value, each.source) for each in config.synonyms] == [
@@ -190,5 +192,5 @@ def test_replacing_all_settings_resets_the_others(cluster: AdminCluster) -> None
     resource = {"resource_type": GROUP, "resource_name": "g", "configs": [{"name": HEARTBEAT, "value": "7000"}]}
     [outcome] = cluster.call(ApiKey.ALTER_CONFIGS, 2, {"resources": [resource]}).responses
     assert outcome.error_code == 0
-    assert told(cluster)[HEARTBEAT] == ("7000", GROUP_CONFIG)
-    assert told(cluster)[SESSION] == ("45000", DEFAULT_CONFIG)
+    assert values_of(cluster)[HEARTBEAT] == ("7000", GROUP_CONFIG)
+    assert values_of(cluster)[SESSION] == ("45000", DEFAULT_CONFIG)

@@ -127,7 +127,7 @@ def test_partitions_stay_in_the_one_directory(cluster: AdminCluster, version: in
     assert outcomes == {("orders", 0): 0, ("orders", 9): 9, ("orders", 1): 57, ("x", 0): 57}
 
 
-def refused(cluster: AdminCluster, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
+def rejected(cluster: AdminCluster, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
     return cluster.call(key, version, fields)
 
 
@@ -148,18 +148,18 @@ def test_acl_requests_fail_as_without_an_authorizer(cluster: AdminCluster, versi
 def test_delegation_tokens_are_not_given_to_strangers(cluster: AdminCluster, version: int) -> None:
     """Spec I, rows 38-41: error 64 on a listener of plain text."""
     fields = {"renewers": [], "max_lifetime_ms": -1}
-    created = refused(cluster, ApiKey.CREATE_DELEGATION_TOKEN, version, fields)
+    created = rejected(cluster, ApiKey.CREATE_DELEGATION_TOKEN, version, fields)
     assert (created.error_code, created.principal_name, created.hmac) == (64, "ANONYMOUS", b"")
-    described = refused(cluster, ApiKey.DESCRIBE_DELEGATION_TOKEN, version, {})
+    described = rejected(cluster, ApiKey.DESCRIBE_DELEGATION_TOKEN, version, {})
     assert (described.error_code, described.tokens) == (64, ())
     if version < 3:
         for key in (ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN):
-            assert refused(cluster, key, version, {"hmac": b"x"}).error_code == 64
+            assert rejected(cluster, key, version, {"hmac": b"x"}).error_code == 64
 
 
 def test_a_token_for_somebody_else_names_them(cluster: AdminCluster) -> None:
     fields = {"owner_principal_type": "User", "owner_principal_name": "alice", "renewers": []}
-    created = refused(cluster, ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
+    created = rejected(cluster, ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
     assert (created.principal_name, created.token_requester_principal_name) == ("alice", "ANONYMOUS")
 
 

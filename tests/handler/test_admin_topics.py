@@ -234,9 +234,9 @@ def test_rows_are_free_again_when_the_owners_have_released_them(tmp_path: Path) 
     cluster.create("full", 4)
     assert create(cluster, wanted("more"))["more"].error_code == ErrorCode.INVALID_PARTITIONS
     delete(cluster, "full")
-    refused = create(cluster, wanted("more"))["more"]
-    assert refused.error_code == ErrorCode.INVALID_PARTITIONS
-    assert "max.partitions is 4" in refused.error_message
+    rejected = create(cluster, wanted("more"))["more"]
+    assert rejected.error_code == ErrorCode.INVALID_PARTITIONS
+    assert "max.partitions is 4" in rejected.error_message
     cluster.settle()
     for _ in range(10):
         assert create(cluster, wanted("more", num_partitions=4))["more"].error_code == 0

@@ -107,8 +107,8 @@ def test_other_apis_see_these_groups_too(broker: SteppedBroker) -> None:
     assert [(group.group_id, group.group_type, group.group_state) for group in listed] == [
         ("group", "consumer", "Stable")
     ]
-    [refused] = call(broker, broker.client(), DESCRIBE_GROUPS, 6, {"groups": ["group"]}).groups
-    assert int(refused.error_code) == 69
+    [rejected] = call(broker, broker.client(), DESCRIBE_GROUPS, 6, {"groups": ["group"]}).groups
+    assert int(rejected.error_code) == 69
     deleting = {"groups_names": ["group"]}
     assert int(call(broker, broker.client(), DELETE_GROUPS, 2, deleting).results[0].error_code) == 68
     heartbeat(broker, broker.client(), group_id="group", member_id="m", member_epoch=-1)

@@ -51,14 +51,14 @@ def fill_the_disk(broker: SteppedBroker) -> Sent:
         real(fd, [bytes(chunks[0])[:40]], position)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    refused = send(broker, b"refused")
+    rejected = send(broker, b"rejected")
     # The slices of that turn precede its commit, and those that it creates are started by a tick.
     with mock.patch.object(os, "pwritev", cut_short):
         broker.run_once(0)
     broker.drain()
     own = broker.owned_by("wide", 0)
-    assert produced(refused) == [(STORAGE_ERROR, -1)] * len(own)
-    return refused
+    assert produced(rejected) == [(STORAGE_ERROR, -1)] * len(own)
+    return rejected
 
 
 def let_there_be_room(broker: SteppedBroker) -> None:

@@ -143,15 +143,15 @@ def test_a_swap_is_done_once(owner: Owner) -> None:
 
 def test_a_swap_of_other_segments_than_there_are_is_rejected(owner: Owner) -> None:
     """Records were deleted during the cleaner's run."""
-    refused: list[bool] = []
+    rejected: list[bool] = []
 
     def ask(swap: SegmentSwap) -> bool:
         owner.log.delete_records_before(1)
-        refused.append(owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack())[0] != 0)
+        rejected.append(owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack())[0] != 0)
         return False
 
     owner.keyed.clean(swap=ask)
-    assert refused == [True]
+    assert rejected == [True]
     assert [info.base_offset for info in owner.log.segments()] == [1, 2, 3]
 
 

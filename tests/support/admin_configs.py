@@ -43,6 +43,6 @@ def describe_configs(
     return result
 
 
-def told_configs(cluster: AdminCluster, resource: Resource) -> dict[str, tuple[str | None, int]]:
+def described_configs(cluster: AdminCluster, resource: Resource) -> dict[str, tuple[str | None, int]]:
     """Return the value and the source of every setting that is described."""
     return {config.name: (config.value, config.config_source) for config in describe_configs(cluster, resource).configs}

@@ -135,7 +135,7 @@ class Coordinator:
         self.topics = topics or FakeTopics({})
         self.clock = FakeClock(monotonic_ns=1_000_000_000)
         #: The events of groups.
-        self.told: list[GroupEvent] = []
+        self.published: list[GroupEvent] = []
         #: Records that outlive a coordinator.
         self.committed: list[Record] = []
         self.group_configs: dict[str, dict[str, str]] = {}
@@ -145,7 +145,7 @@ class Coordinator:
     @property
     def events(self) -> list[tuple[str, str]]:
         """Return the events, with their groups."""
-        return [(event.event, event.member_id) for event in self.told]
+        return [(event.event, event.member_id) for event in self.published]
 
     @property
     def group(self) -> ClassicGroup:
@@ -264,8 +264,8 @@ class Coordinator:
             self.topics, lambda: self._config, lambda name: self.group_configs.get(name, {}), self.clock.wall_ms
         )
         self.patterns = TopicPatterns(self.topics, None, self.clock.monotonic_ns)
-        self.classic = ClassicProtocol(lambda: self._config, self.timers, self.clock.wall_ms, self.told.append)
-        self.protocol = ConsumerProtocol(cluster, self.timers, self.classic.adopt, self.told.append)
+        self.classic = ClassicProtocol(lambda: self._config, self.timers, self.clock.wall_ms, self.published.append)
+        self.protocol = ConsumerProtocol(cluster, self.timers, self.classic.adopt, self.published.append)
         self.log = CoordinatorLog("__consumer_offsets", 0, self._stage, self.clock.wall_ms)
         self.shard = GroupShard(self.log, RECORDS, self._loaded)
         for record in self.committed:
