@@ -137,7 +137,6 @@ class Broker:
         return found
 
     def pids(self) -> tuple[int, ...]:
-        """Return the process ids of the supervisor and all its children."""
         return self.pid, *(pid for pids in self.processes().values() for pid in pids)
 
     def memory(self) -> Counter[str]:

@@ -28,7 +28,6 @@ PAGES = {
 
 
 def main() -> int:
-    """Write or check the pages named, or all; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is stale")
     parser.add_argument("--list", action="store_true", help="print the names of the pages")
@@ -66,7 +65,6 @@ def is_stale(page: str) -> bool:
 
 
 def difference(page: str) -> list[str]:
-    """Return the differences of the page, as a unified diff."""
     have, want = committed(page).splitlines(keepends=True), generate(page).splitlines(keepends=True)
     return list(difflib.unified_diff(have, want, f"{page} as committed", f"{page} as generated"))
 

@@ -82,7 +82,6 @@ LINE_CHARACTERS = 120
 
 
 def main() -> int:
-    """Write the tables, or check them; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a table is stale")
     arguments = parser.parse_args()
@@ -105,7 +104,6 @@ def main() -> int:
 
 
 def generate(jars: Path) -> str:
-    """Return the text of the table for the definitions in the jars of a folder."""
     messages: list[dict[str, Any]] = []
     versions = set()
     for name in JARS:
@@ -213,7 +211,6 @@ def default_of(field: dict[str, Any]) -> str | None:
 
 
 def snake_case(name: str) -> str:
-    """Return a name of Kafka's definitions as a name of Python."""
     return re.sub(r"(?<!^)([A-Z])", lambda found: f"_{found[1]}", name).lower()
 
 

@@ -18,7 +18,6 @@ _MODULE = "org.apache.kafka.common.security"
 
 
 def make_certificates(directory: Path) -> None:
-    """Write the certificates of the broker and its authority."""
     output_of(rotunda("tls", "init", "--dir", str(directory / "tls")))
 
 

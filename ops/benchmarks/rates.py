@@ -46,7 +46,6 @@ class Place:
     brokers: list[Server]
 
     def sides(self) -> dict[str, Side]:
-        """Return an empty side for each broker."""
         return {server.name: Side() for server in self.brokers}
 
     def kload(self, server: Server, command: str, arguments: list[str]) -> dict[str, float]:
@@ -106,7 +105,6 @@ def measure(directory: Path, options: argparse.Namespace) -> tuple[list[Comparis
 
 
 def measurements(*, with_kafka: bool) -> list[Measurement]:
-    """Return everything that can be measured, in the order in which it is."""
     loads = [Measurement(case.title, partial(warm_up_load, case), partial(measure_load, case)) for case in cases.CASES]
     latency = Measurement("produce to fetch", warm_up_latency, measure_latency)
     groups = [
@@ -143,7 +141,6 @@ def brokers(directory: Path, options: argparse.Namespace) -> Iterator[list[Serve
 
 
 def spent_by(roles: dict[str, list[int]]) -> dict[str, Spent]:
-    """Return the processor time of the processes of each role."""
     return {role: processor_time.total(map(processor_time.of_process, pids)) for role, pids in roles.items()}
 
 
@@ -166,7 +163,6 @@ def warm_up_load(case: cases.Case, place: Place, seconds: float) -> None:
 
 
 def measure_load(case: cases.Case, place: Place) -> list[Comparison]:
-    """Measure one case: brokers and ruler alternately."""
     topic, sides = topic_of(case.title), {**place.sides(), RULER: Side()}
     prepare_load(place, case, topic)
     with programs.bare(place.directory, case.ruler, case.ruler_bytes) as bare:

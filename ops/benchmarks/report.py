@@ -86,7 +86,6 @@ def commit(repository: Path) -> str:
 
 
 def cpu_model() -> str:
-    """Return the processor's name as the kernel gives it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()

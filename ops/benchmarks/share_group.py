@@ -40,7 +40,6 @@ class Read:
 
 
 def fill(settings: librdkafka.Settings, topic: str, records: int) -> None:
-    """Create a topic with this many records in all."""
     librdkafka.create(settings, [topic], PARTITIONS)
     values = librdkafka.texts(1000, RECORD_BYTES)
     for partition in range(PARTITIONS):

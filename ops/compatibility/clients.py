@@ -85,8 +85,6 @@ def run_program(
 
 
 def java(suite: str) -> Callable[[Target, tuple[str, ...]], list[str]]:
-    """Return the command of one suite of the Java program."""
-
     def command(target: Target, features: tuple[str, ...]) -> list[str]:
         classes = f"{preparation.CLASSES}:{preparation.JARS}/*"
         return [
@@ -121,13 +119,10 @@ def go_gates(_target: Target, features: tuple[str, ...]) -> list[str]:
 
 
 def go_others(_target: Target, _features: tuple[str, ...]) -> list[str]:
-    """Return the command of all other tests of the client package."""
     return [str(preparation.GO_TEST), "-test.v", "-test.timeout=580s", f"-test.skip={GO_OTHERS_SKIPPED}"]
 
 
 def version_of_pom(folder: str, property_name: str) -> Callable[[], str]:
-    """Return a function that reads a version from a pom's property."""
-
     def version() -> str:
         text = (SOURCES / folder / "pom.xml").read_text()
         found = re.search(f"<{re.escape(property_name)}>(.*?)<", text)
@@ -137,7 +132,6 @@ def version_of_pom(folder: str, property_name: str) -> Callable[[], str]:
 
 
 def version_of_npm(package: str) -> Callable[[], str]:
-    """Return a function that reads a version from the node package."""
     return lambda: str(json.loads((SOURCES / "node" / "package.json").read_text())["dependencies"][package])
 
 
@@ -147,14 +141,11 @@ def version_of_librdkafka() -> str:
 
 
 def version_of_go() -> str:
-    """Return the version of franz-go that go.mod requires."""
     found = re.search(r"franz-go v(\S+)", (SOURCES / "go" / "go.mod").read_text())
     return found.group(1) if found else "?"
 
 
 def version_of_lock(part: str, package: str) -> Callable[[], str]:
-    """Return a function that reads a version from a part's lock."""
-
     def version() -> str:
         found = re.search(
             f"^{re.escape(package)}==(.*)$", (SOURCES / part / "requirements.lock").read_text(), re.MULTILINE
@@ -178,7 +169,6 @@ def framework(part: str, name: str, package: str, *, kill_seconds: float = 0.0) 
 
 
 def python(key: str, name: str, package: str, program: str, *, kill_seconds: float = 0.0) -> Client:
-    """Return the row of one Python program, which uses this package."""
     start = (sys.executable, "-W", "ignore::DeprecationWarning", str(SOURCES / "python" / program))
     return Client(
         *(key, name, "python", lambda: importlib.metadata.version(package)),
@@ -189,7 +179,6 @@ def python(key: str, name: str, package: str, program: str, *, kill_seconds: flo
 
 
 def mirror(key: str, name: str, *, kill_seconds: float = 0.0, **environment: str) -> Client:
-    """Return the row of MirrorMaker between a broker and Apache Kafka."""
     program = str(SOURCES / "python" / "with_mirror_maker.py")
     return Client(
         *(key, f"MirrorMaker 2, {name}", "mirror", version_of_pom("mirror", "kafka.version")),

@@ -120,7 +120,6 @@ class Bystander:
                 time.sleep(REST_SECONDS)
 
     def _round(self, wire: Wire) -> None:
-        """Send each kind of request once."""
         now_ms = int(time.time() * 1000)
         kept = batches.batch(batches.records([b"%d" % self.answers]), 1, now_ms)
         produced = self._ask(

@@ -235,7 +235,6 @@ def templates_of(port: int, source: random.Random, counts: Counts) -> list[Templ
 
 
 def is_expensive(api_key: int, version: int) -> bool:
-    """Return whether requests of a version cost much more than others."""
     return api_key in EXPENSIVE or (api_key == ApiKey.PRODUCE and version < OLDEST_PRODUCE)
 
 

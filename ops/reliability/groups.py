@@ -50,7 +50,6 @@ class GroupLedger:
             self.reached[partition] = max(self.reached[partition], offset + 1)
 
     def commit(self, offsets: dict[int, int]) -> None:
-        """Note a commit that the broker has acknowledged."""
         with self._lock:
             for partition, offset in offsets.items():
                 self.committed[partition] = offset

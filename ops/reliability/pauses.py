@@ -75,7 +75,6 @@ def cause_of(pause: Pause, journal: Journal) -> str:
 
 
 def is_death(window: Window) -> bool:
-    """Return whether a process died of this."""
     return window.action == KILL or (window.action == STOP and window.detail == "replaced")
 
 
@@ -87,7 +86,6 @@ class Episode(NamedTuple):
     pauses: list[Pause]
 
     def words(self, journal: Journal) -> str:
-        """Return the description of it, and the actions at that time."""
         around = Counter(f"{w.action} {w.role}".strip() for w in journal.during(self.begin - SLACK_SECONDS, self.end))
         beside = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in sorted(around.items()))
         asked = ", ".join(sorted({pause.what for pause in self.pauses}))

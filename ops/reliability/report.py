@@ -51,7 +51,6 @@ def text(result: Result) -> str:
 
 
 def evidence(tallies: dict[str, Tally]) -> str:
-    """Return a line for each of the first faults of each workload."""
     return "\n".join(f"- {name}: {line}" for name, tally in tallies.items() for line in tally.evidence)
 
 
@@ -64,7 +63,6 @@ def actions(result: Result) -> str:
 
 
 def bystanders(sightings: Sightings, pauses: list[CauseOfPauses]) -> str:
-    """Return the bystanders' pauses and closed connections, by cause."""
     rows = [
         (row.cause, f"{row.pauses:,}", f"{row.worst_seconds:.2f} s" if row.pauses else "none", f"{row.closed:,}")
         for row in pauses
@@ -76,7 +74,6 @@ def bystanders(sightings: Sightings, pauses: list[CauseOfPauses]) -> str:
 
 
 def records(tallies: dict[str, Tally]) -> str:
-    """Return the tallies of the clients, by workload and in total."""
     rows = [*tallies.items(), ("together", sum(tallies.values(), Tally()))]
     head = ("clients", *(title for title, _ in COLUMNS), "errors", "longest pause")
     return markdown(
@@ -99,7 +96,6 @@ def errors(tallies: dict[str, Tally]) -> str:
 
 
 def usage(footprints: list[Footprint]) -> str:
-    """Return the broker's resource usage from the beginning to the end."""
     roles = sorted({role for each in footprints for role in each.memory})
     rows = [
         (f"memory of {role} (PSS)", *(megabytes(each.memory.get(role, 0)) for each in footprints)) for role in roles
@@ -116,7 +112,6 @@ def megabytes(size: int) -> str:
 
 
 def summary(result: Result) -> str:
-    """Return the one table of docs/reliability.md."""
     together = sum(result.tallies.values(), Tally())
     signals = Counter[str]()
     for name, count in result.actions.items():
@@ -144,5 +139,4 @@ def summary(result: Result) -> str:
 
 
 def record(page: Path, words: str) -> None:
-    """Put the summary of a campaign between the two marks of the page."""
     write(page, LATEST, f"{surroundings(REPOSITORY)}\n{words}")

@@ -276,12 +276,10 @@ class Strangers:
 
 
 def anything(sent: bytes) -> Steps:
-    """Send bytes and return the next received bytes."""
     return (yield sent)
 
 
 def is_whole(received: bytes) -> bool:
-    """Return whether a whole response was received."""
     size = int.from_bytes(received[:_SIZE_BYTES], "big")
     return len(received) >= _SIZE_BYTES + size if len(received) >= _SIZE_BYTES else False
 

@@ -58,7 +58,6 @@ class Acquired:
     types: list[int]
 
     def batch(self) -> dict[str, Any]:
-        """Return its acknowledgement as a request has it."""
         return {"first_offset": self.first, "last_offset": self.last, "acknowledge_types": self.types}
 
 

@@ -26,7 +26,6 @@ class Turns:
 
     @classmethod
     def of(cls, log: Iterable[str]) -> Turns:
-        """Return the slow turns in the lines of a log."""
         turns = cls()
         for found in filter(None, map(_LINE.search, log)):
             took_ms, own_ms = int(found["took"]), int(found["own"])

@@ -38,7 +38,6 @@ class Wire:
         self.socket.sendall(data)
 
     def receive(self) -> bytes:
-        """Return the next response without its size."""
         (size,) = struct.unpack(">i", self._take(4))
         if not 0 <= size <= LARGEST_ANSWER_BYTES:
             raise ConnectionError(f"an answer of {size} bytes")

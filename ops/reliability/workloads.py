@@ -35,7 +35,6 @@ class Topic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def wanted(self) -> dict[str, object]:
-        """Return the topic's entry in a CreateTopics request."""
         configs = [{"name": name, "value": value} for name, value in self.configs.items()]
         return {"name": self.name, "num_partitions": self.partitions, "replication_factor": 1, "configs": configs}
 
@@ -272,6 +271,5 @@ def follow(
 
 
 def has_ended(reader: Reader) -> bool:
-    """Return whether a reader has reached the end."""
     positions = reader.positions()
     return all(positions.get(partition, 0) >= end for partition, end in reader.ends().items())

@@ -54,7 +54,6 @@ class Picture(NamedTuple):
 
 
 def main() -> int:
-    """Start a broker and its clients, make the screenshots, stop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="both themes at all widths")
     parser.add_argument("--only", choices=[screen.name for screen in SCREENS], help="no other screen")

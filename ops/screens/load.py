@@ -139,7 +139,6 @@ class PageLoad:
 
 
 def warm_up(load: PageLoad, deadline_s: float = 20) -> None:
-    """Wait until records were produced and consumed."""
     end = time.monotonic() + deadline_s
     while load.consumed == 0 and time.monotonic() < end:
         time.sleep(0.05)

@@ -22,7 +22,6 @@ tail = "TAIL" in os.environ
 
 
 def read(message: KafkaSourceMessage) -> tuple[str, dict]:
-    """Return the key and the value of a record."""
     return message.key.decode(), {**json.loads(message.value), "time_ms": message.timestamp[1]}
 
 
@@ -56,7 +55,6 @@ kop.output("sums", sums, brokers=brokers, topic=os.environ["SUMS"])
 
 
 def number_of(value: dict) -> str:
-    """Return which order a value is about."""
     return str(value["number"])
 
 

@@ -61,12 +61,10 @@ def at_least_once(library: str, bootstrap: str) -> None:
 
 
 def receipted(bootstrap: str, topic: str) -> Counter[int]:
-    """Return how many receipts each order has."""
     return Counter(json.loads(value)["number"] for _, value in committed(bootstrap, topic))
 
 
 def batched(bootstrap: str, topic: str) -> Counter[int]:
-    """Return the number of batches that each order is in."""
     return Counter(number for _, value in committed(bootstrap, topic) for number in json.loads(value)["numbers"])
 
 

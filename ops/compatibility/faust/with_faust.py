@@ -64,7 +64,6 @@ def at_least_once(bootstrap: str) -> None:
 
 
 def numbers(bootstrap: str, topic: str) -> set[int]:
-    """Return the numbers of the records that were counted."""
     return {json.loads(value)["number"] for _, value in committed(bootstrap, topic)}
 
 

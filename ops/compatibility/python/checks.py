@@ -41,7 +41,6 @@ def until(what: str, condition: Callable[[], object]) -> None:
 
 
 def run(features: dict[str, Feature]) -> None:
-    """Run the features of the command line and print the verdicts."""
     bootstrap, *wanted = sys.argv[1:]
     faulthandler.enable()
     chosen = {name: feature for name, feature in features.items() if not wanted or name in wanted}

@@ -206,7 +206,6 @@ def of_groups(make: Make, assignors: tuple[str, ...], protocol: str = "classic")
 
 
 def of_transactions(make: Make) -> dict[str, Feature]:
-    """Return the features of transactions without a group."""
     return {
         "transactions: commit and abort": bound(make, transactions),
         "transactions: a second producer fences the first": bound(make, fencing),

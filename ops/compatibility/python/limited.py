@@ -68,7 +68,6 @@ class Limited:
         producer.poll(1)
 
     def connect(self) -> None:
-        """Send each by a client of its own."""
         for _ in range(self.count):
             producer = self._producer()
             producer.produce(self.topic, SMALL, partition=0, on_delivery=self._delivered)
@@ -92,7 +91,6 @@ class Limited:
         consumer.close()
 
     def topics(self) -> None:
-        """Use the quota up by one topic, and create another."""
         admin = confluent_kafka.admin.AdminClient(self.settings)
         for number, partitions in enumerate((self.count, 1)):
             name = f"{self.topic}-{number}"

@@ -92,7 +92,6 @@ class Reader:
         return sum(map(len, self.read))
 
     def count_there(self) -> int:
-        """Return how many records were read since it moved."""
         return self.count() - sum(self._before)
 
     def has_read(self, written: list[list[int]]) -> bool:

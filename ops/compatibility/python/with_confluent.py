@@ -12,7 +12,6 @@ WAIT_SECONDS = 30
 
 
 def admin(bootstrap: str) -> None:
-    """Describe groups and offsets through the admin client."""
     client, ours = AdminClient({"bootstrap.servers": bootstrap}), library(bootstrap)
     topic, group = new_topic(ours, 2), unique("group")
     fill(ours, topic, 2, 10)

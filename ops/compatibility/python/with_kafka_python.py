@@ -9,7 +9,6 @@ from ops.clients.with_kafka_python import library
 
 
 def admin(bootstrap: str) -> None:
-    """Describe groups, transactions, quorum and features through the admin client."""
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
     ours = library(bootstrap)
     topic, group = new_topic(ours, 1), unique("group")

@@ -192,7 +192,6 @@ def killed(target: str, source: str, maker: MirrorMaker) -> str:
 
 
 def main() -> None:
-    """Start both clusters and MirrorMaker, and run the features."""
     with mirrored(sys.argv[1], is_back=os.environ.get(BACK) == "yes") as (source, target, maker):
         features: dict[str, Callable[[str, str], str | None]] = {
             "topics, partitions and settings": topics_and_settings,
