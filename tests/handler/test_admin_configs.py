@@ -371,6 +371,7 @@ def test_a_logger_without_a_level_has_that_of_the_one_above(cluster: AdminCluste
             for name in ("root", "rotunda.broker.network", "rotunda.broker.network.acceptor.acceptor")
         ]
 
+    before = logging.getLogger().level
     assert levels() == ["INFO", "INFO", "INFO"]
     changes = ("root", SET, "WARN"), ("rotunda.broker.network.acceptor.acceptor", SET, "TRACE")
     assert alter(cluster, BROKER_LOGGER, "1", *changes, validate_only=True) == (0, None)
@@ -388,6 +389,7 @@ def test_a_logger_without_a_level_has_that_of_the_one_above(cluster: AdminCluste
         assert cluster.metadata.broker_overrides == {}
     finally:
         log_levels.apply({})
+        logging.getLogger().setLevel(before)
 
 
 def test_levels_do_not_change_by_the_older_api(cluster: AdminCluster) -> None:

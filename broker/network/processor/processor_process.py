@@ -68,7 +68,6 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     processor.watch(stop.fileno())
     targets = Targets(context, index, processor)
     targets.follow()
-
     context.mark_ready(Role.PROCESSOR, index, generation)
     # The histograms need numpy but none of the threads that it would start by default.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -107,6 +106,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
             report_held_back()
             if index == 0:
                 expiry.run_once(clock.wall_ms() / 1000, processor.tls.ends_s)
+    loader.cancel()
     drain_ns = int(context.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000
     if context.broker_words.draining:
         _drain(processor, clock.monotonic_ns, drain_ns)
