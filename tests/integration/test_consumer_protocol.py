@@ -1,4 +1,4 @@
-"""Consumers of KIP-848's protocol as librdkafka speaks it: shares, hand-overs, static members, patterns, deaths.
+"""Consumers of KIP-848's protocol as librdkafka speaks it: shares, hand-overs, moves of protocol.
 
 I68, I69; users row 10.
 """
@@ -19,7 +19,6 @@ from confluent_kafka import (
     ConsumerGroupType,
     KafkaException,
     Producer,
-    TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -46,10 +45,8 @@ class Reader:
         self.partitions: set[tuple[str, int]] = set()
         self.values: list[bytes] = []
         self.errors: list[str] = []
-        self.assignments: list[list[TopicPartition]] = []
         self._stopped = threading.Event()
-        self._leave = True
-        self.consumer.subscribe(topics, on_assign=lambda _, found: self.assignments.append(found))
+        self.consumer.subscribe(topics)
         self._thread = threading.Thread(target=self._poll)
         self._thread.start()
 
@@ -186,26 +183,6 @@ def test_an_empty_group_changes_its_kind_and_keeps_its_offsets(
         assert describe(admin, group).type == getattr(ConsumerGroupType, protocol.upper())
         assert describe(admin, group).state == ConsumerGroupState.EMPTY
     admin.delete_consumer_groups([group])[group].result(deadline_s())
-
-
-def test_members_do_not_notice_the_death_of_their_coordinator(
-    broker: BrokerProcess, admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
-) -> None:
-    create(admin, topic, 4)
-    members = [readers(group, [topic]) for _ in range(2)]
-    wait_until(lambda: sizes(*members) == [2, 2], "halves")
-    before = [len(member.assignments) for member in members]
-    for round_ in range(3):
-        broker.kill("handler", wait=False)
-        produce(broker, topic, 4, range(40 * round_, 40 * round_ + 40))
-        wait_until(
-            lambda round_=round_: len({v for m in members for v in m.values}) == 40 * (round_ + 1), "all to be read"
-        )
-    assert [len(member.assignments) for member in members] == before
-    assert not members[0].errors + members[1].errors
-    third = readers(group, [topic])
-    broker.kill("handler", wait=False)
-    wait_until(lambda: sizes(*members, third) == [1, 1, 2], "a new share for each, in spite of another death")
 
 
 def commit_by_aiokafka(bootstrap: str, topic: str, group: str, offset: int) -> None:

@@ -1,10 +1,8 @@
 """Handlers die by SIGKILL, again and again, under load: no record lost, none twice, no connection dropped.
 
-The load is that of producers without idempotence, which could not repair a lost or doubled record, and of an idempotent
-client that would show every lost connection in its own statistics.
+The load is that of producers without idempotence, which could not repair a lost or doubled record or a connection.
 """
 
-import json
 import os
 import random
 import signal
@@ -13,27 +11,24 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from confluent_kafka import KafkaError, Message, Producer
-
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.wire_client import WireClient
-from tests.support.wire_messages import create_topic, fetch, read_batches, read_partition
+from tests.support.wire_messages import create_topic, read_partition
 from tests.support.writers import Writer, assert_exact
 
 BROKER_SETTINGS = {"process.restart.limit": 1_000_000, "log.retention.ms": -1}  # the records have old timestamps
 PARTITIONS = 5
 KILLING_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 0.4
-FLUSH_SECONDS = 60
 
 
 class Killer:
-    """Kills processes of some roles at moments of chance, often while a replacement is still starting."""
+    """Kills handlers at moments of chance, often while a replacement is still starting."""
 
-    def __init__(self, broker: BrokerProcess, chance: random.Random, roles: tuple[str, ...]):
+    def __init__(self, broker: BrokerProcess, chance: random.Random):
         self.broker, self.chance = broker, chance
-        self.victims = [row["pid"] for row in broker.processes() if row["role"] in roles]
+        self.victims = [row["pid"] for row in broker.processes("handler")]
         self.kills = 0
 
     def run(self, seconds: float) -> None:
@@ -55,16 +50,11 @@ class Killer:
             self.victims[index] = pid
 
 
-def under_fire(
-    broker: BrokerProcess,
-    chance: random.Random,
-    *work: Callable[[threading.Event], object],
-    roles: tuple[str, ...] = ("handler",),
-) -> None:
-    """Run all tasks in threads while processes are killed; raise their exceptions again."""
+def under_fire(broker: BrokerProcess, chance: random.Random, *work: Callable[[threading.Event], object]) -> None:
+    """Run all tasks in threads while handlers are killed; raise their exceptions again."""
     stop = threading.Event()
-    before = restarts(broker, roles)
-    killer = Killer(broker, chance, roles)
+    before = restarts(broker)
+    killer = Killer(broker, chance)
     with ThreadPoolExecutor(len(work)) as pool:
         running: list[Future[object]] = [pool.submit(one, stop) for one in work]
         try:
@@ -74,12 +64,12 @@ def under_fire(
         for future in running:
             future.result()
     print(f"{killer.kills} kills")
-    wait_until(lambda: restarts(broker, roles) - before >= killer.kills, "every restart counted")
-    assert restarts(broker, roles) - before == killer.kills
+    wait_until(lambda: restarts(broker) - before >= killer.kills, "every restart counted")
+    assert restarts(broker) - before == killer.kills
 
 
-def restarts(broker: BrokerProcess, roles: tuple[str, ...]) -> int:
-    return sum(row["restarts"] for row in broker.processes() if row["role"] in roles)
+def restarts(broker: BrokerProcess) -> int:
+    return sum(row["restarts"] for row in broker.processes("handler"))
 
 
 def check_every_partition(broker: BrokerProcess, topic: str, writers: list[Writer]) -> None:
@@ -103,73 +93,3 @@ def test_plain_producers(broker, wire, topic, chance) -> None:
     ]
     under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
     check_every_partition(broker, topic, writers)
-
-
-class IdempotentLoad:
-    """A librdkafka producer with idempotence, five requests in flight, and all that it complains about."""
-
-    def __init__(self, broker: BrokerProcess, topic: str):
-        self.topic = topic
-        self.sent: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
-        self.errors: list[KafkaError] = []
-        self.disconnects = 0
-        self.producer = Producer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "batch.num.messages": 20,
-                "statistics.interval.ms": 200,
-                "stats_cb": self._statistics,
-                "error_cb": self.errors.append,
-            }
-        )
-
-    def _statistics(self, text: str) -> None:
-        brokers = json.loads(text)["brokers"].values()
-        self.disconnects = sum(entry.get("disconnects", 0) for entry in brokers)
-
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        if error:
-            self.errors.append(error)
-
-    def run(self, stop: threading.Event) -> None:
-        """Produce about two thousand records a second until stopped; wait until all are delivered."""
-        number = 0
-        while not stop.is_set():
-            for _ in range(20):
-                partition = number % PARTITIONS
-                value = b"%d" % number
-                self.sent[partition].append(value)
-                self.producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered)
-                number += 1
-            self.producer.poll(0.01)
-        assert self.producer.flush(FLUSH_SECONDS) == 0, "records neither delivered nor failed"
-        del self.producer  # or it would complain when the broker stops
-
-
-def test_idempotent_producer_and_a_tailing_consumer(broker, wire, topic, chance) -> None:
-    create_topic(wire, topic, PARTITIONS)
-    load = IdempotentLoad(broker, topic)
-    tailed: list[bytes] = []
-
-    def tail(stop: threading.Event) -> None:
-        """Follow partition 0 on one connection with fetches that wait."""
-        with WireClient(broker.port) as client:
-            response = fetch(client, topic, 0, 0, max_wait_ms=200)
-            while not stop.is_set() or response.records:
-                assert response.error_code == 0
-                records = list(read_batches(response.records))
-                assert [r.offset for r in records] == list(range(len(tailed), len(tailed) + len(records)))
-                tailed.extend(record.value for record in records)
-                response = fetch(client, topic, 0, len(tailed), max_wait_ms=200)
-
-    under_fire(broker, chance, load.run, tail)
-    assert not load.errors
-    assert load.disconnects == 0
-    for partition in range(PARTITIONS):
-        records = read_partition(wire, topic, partition)
-        assert [record.offset for record in records] == list(range(len(records)))
-        assert [record.value for record in records] == load.sent[partition]
-    assert tailed == load.sent[0][: len(tailed)]
-    print(f"{sum(map(len, load.sent))} records")

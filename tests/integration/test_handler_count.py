@@ -1,9 +1,8 @@
-"""The number of handlers changes under real clients: no connection, record or group is affected (`E04`)."""
+"""The number of handlers changes under load: no connection or record is affected (`E04`)."""
 
-import random
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 from ops.broker import pids_of, send
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker, set_over_wire
-from tests.support.deadline import deadline_s, wait_until
-from tests.support.live_clients import Producing, Reading, Transacting
+from tests.support.deadline import wait_until
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body, read_fetch, read_partition
 from tests.support.writers import Writer, assert_exact
@@ -22,8 +20,6 @@ OWN_SETTINGS = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.
 
 SETTING = "num.io.threads"
 PARTITIONS = 4
-#: Roles on which no client connection depends.
-KILLED = ("handler", "controller", "cleaner", "acceptor", "recorder")
 
 
 def set_handlers(broker: BrokerProcess, count: int) -> None:
@@ -38,57 +34,6 @@ def have(broker: BrokerProcess, count: int) -> bool:
     indexes = [row["index"] for row in rows]
     is_settled = any(f"have moved: {count} handler" in line for line in moved[-20:])
     return is_settled and indexes == list(range(count)) and all(row["state"] == "running" for row in rows)
-
-
-def kill_one(broker: BrokerProcess, chance: random.Random, roles: Sequence[str]) -> None:
-    """SIGKILL a process of one of the roles, if there is one at this moment."""
-    pids = pids_of(broker.pid(), chance.choice(roles))
-    if pids:
-        send(chance.choice(pids), signal.SIGKILL)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(250)
-def test_e04_a28_transactions_and_groups_of_both_protocols_continue(
-    own_broker: BrokerProcess, topic: str, chance: random.Random
-) -> None:
-    """The numbers of handlers and processors change, with SIGKILLs of every role that serves."""
-    with WireClient(own_broker.port) as wire:
-        create_topic(wire, topic, PARTITIONS)
-    producing: list[Producing | Transacting] = [Producing(own_broker.bootstrap, topic, n) for n in range(2)]
-    producing += [Transacting(own_broker.bootstrap, topic, n) for n in (2, 3)]
-    reading = [Reading(own_broker.bootstrap, topic, protocol, PARTITIONS) for protocol in ("classic", "consumer")]
-    for thread in (*producing, *reading):
-        thread.start()
-    try:
-        for count in (4, 3, 1, 2):
-            for name in (SETTING, "num.network.threads"):
-                set_on_broker(own_broker.bootstrap, name, str(count))
-            for _ in range(chance.randrange(3)):
-                stop_s = chance.uniform(0, 0.1)
-                threading.Event().wait(stop_s)
-                kill_one(own_broker, chance, (*KILLED, "processor"))
-            wait_until(lambda count=count: have(own_broker, count), f"{count} handlers")
-            wait_until(lambda count=count: len(own_broker.processes("processor")) == count, f"{count} processors")
-            before = [len(each.confirmed) for each in producing]
-            wait_until(
-                lambda before=before: all(len(p.confirmed) > b + 20 for p, b in zip(producing, before, strict=True)),
-                "every producer goes on",
-            )
-    finally:
-        for each in producing:
-            each.stop.set()
-    for each in producing:
-        each.join()
-        assert not each.errors
-    for reader in reading:
-        reader.wanted = {partition: len(each.confirmed) for partition, each in enumerate(producing)}
-    for reader in reading:
-        reader.join(deadline_s(60))
-        assert not reader.errors
-        for partition, each in enumerate(producing):
-            assert reader.values(partition) == each.confirmed, f"partition {partition}"
-        assert len(reader.committed) == PARTITIONS
 
 
 def test_e04_a_waiting_request_gets_its_response_from_the_new_owner(own_broker: BrokerProcess, topic: str) -> None:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Message, Producer
 
 from ops.broker import send
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_over_wire
-from tests.support.deadline import wait_until
+from tests.support.deadline import deadline_s, wait_until
 from tests.support.killed_at_steps import VARIABLE, Orders
-from tests.support.live_clients import Producing
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import API_VERSIONS, create_topic, read_partition
 from tests.support.writers import Writer, assert_exact
@@ -78,6 +78,33 @@ FUNCTIONS = {
     MORE_LISTENERS: {"_open", "_publish", "run_once", "announce", "obey", "alter_configs"},
     FEWER_LISTENERS: {"_close", "_publish", "run_once", "announce", "obey", "alter_configs"},
 }
+
+
+class Producing(threading.Thread):
+    """Sends numbers to one partition with an idempotent producer until it is stopped; records confirmed ones."""
+
+    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+        super().__init__(daemon=True)
+        settings = {"bootstrap.servers": bootstrap, "log_level": 0, "enable.idempotence": True, "linger.ms": 2}
+        self._producer = Producer(settings)
+        self._topic, self._partition = topic, partition
+        self.stop = threading.Event()
+        self.confirmed: list[int] = []
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        number = 0
+        while not self.stop.is_set():
+            self._producer.produce(self._topic, str(number), partition=self._partition, on_delivery=self._delivered)
+            number += 1
+            self._producer.poll(0.001)
+        self._producer.flush(deadline_s(60))
+
+    def _delivered(self, error: object, message: Message) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+        else:
+            self.confirmed.append(int(message.value()))
 
 
 class Killing:

@@ -1,8 +1,4 @@
-"""Our own producer against our broker while its processes die, read back by librdkafka with read_committed.
-
-The properties that the simulation (tests/client/simulation) shows of its state machines, with sockets, threads and
-SIGKILL.
-"""
+"""Our own producer against our broker while it restarts, read back by librdkafka with read_committed."""
 
 from __future__ import annotations
 
@@ -19,11 +15,9 @@ from confluent_kafka import TopicPartition as Place
 from ops.free_ports import free_ports
 from rotunda.broker.client import Producer
 from rotunda.broker.client.errors import KafkaError
-from tests.integration.test_exactness import BROKER_SETTINGS, PARTITIONS, under_fire
+from tests.integration.test_exactness import BROKER_SETTINGS, PARTITIONS
 from tests.support.broker_process import BrokerProcess
-from tests.support.wire_messages import create_topic
 
-ROLES = ("handler", "processor", "controller", "acceptor", "recorder", "cleaner")
 END_SECONDS = 90.0
 
 
@@ -121,16 +115,6 @@ class TransactionalLoad:
             producer.abort_transaction()
             return False
         return True
-
-
-@pytest.mark.slow
-def test_records_are_there_once_and_in_order_while_every_role_dies(broker, wire, topic, chance) -> None:
-    """`G24`, `G26`: SIGKILL of every process that serves requests, again and again; transactions are whole."""
-    create_topic(wire, topic, PARTITIONS)
-    plain = IdempotentLoad(broker.bootstrap, topic, chance)
-    transactional = TransactionalLoad(broker.bootstrap, topic, chance, topic)
-    under_fire(broker, chance, plain.run, transactional.run, roles=ROLES)
-    check(committed_values(broker.bootstrap, topic), plain, transactional)
 
 
 def check(read: dict[int, list[bytes]], plain: IdempotentLoad, transactional: TransactionalLoad) -> None:
