@@ -152,7 +152,7 @@ def test_a_name_that_the_terminal_cannot_show(
 
 
 def test_s124_a_share_group(broker: BrokerProcess, topic: str) -> None:
-    """Its records in flight with their delivery count and lock, as its handler publishes them."""
+    """S11, S12, S110-S113, S121: also records in flight with delivery count and lock, as its handler publishes."""
     assert broker.command("topic", "create", topic, "--partitions", "1").returncode == 0
     name = f"{topic}-group"
     assert broker.command("config", "set", "--group", name, "share.auto.offset.reset=earliest").returncode == 0
@@ -165,7 +165,11 @@ def test_s124_a_share_group(broker: BrokerProcess, topic: str) -> None:
     wait_until(lambda: list(consumer.poll(0.5)), "the record")
     wait_until(lambda: group(broker, "describe", name)["partitions"][0]["in_flight_records"], "its state")
     described = group(broker, "describe", name)
-    assert (described["type"], described["members"][0]["client_id"]) == ("share", "worker")
+    assert {"group": name, "type": "share", "state": "Stable", "protocol_type": "share"} in group(
+        broker, "list", "--type", "share"
+    )
+    assert (described["type"], described["assignor"]) == ("share", "simple")
+    assert [member["client_id"] for member in described["members"]] == ["worker"]
     [partition] = described["partitions"]
     assert 0 <= partition.pop("oldest_lock_left_seconds") <= 30
     assert partition == {
@@ -173,7 +177,10 @@ def test_s124_a_share_group(broker: BrokerProcess, topic: str) -> None:
         "in_flight_records": 1, "waiting_records": 0, "highest_delivery_count": 1, "dead_letters": 0,
     }  # fmt: skip
     text = broker.command("group", "describe", name).stdout.split("\n\n")[-1]
+    assert "START  LAG  MEMBERS" in text
     assert text.splitlines()[0].split("  ")[-1].strip() == "DEAD LETTERS"
+    refused = broker.command("group", "delete", name)
+    assert (refused.returncode, "NON_EMPTY_GROUP" in refused.stderr) == (1, True)
     consumer.close()
     wait_until(lambda: group(broker, "describe", name)["state"] == "Empty", "the group is empty")
     reset = group(broker, "reset-offsets", name, "--all-topics", "--to-latest", "--execute")

@@ -95,24 +95,18 @@ def test_c18_a_handler_that_is_replaced_and_a_resent_request_know_it_too(everywh
             assert told(f"{host}:{everywhere.port}") == f"{host}:{everywhere.port}"
 
 
-def test_c18_an_advertised_address_is_set_and_unset_while_clients_are_connected(tmp_path: Path) -> None:
+def test_c18_an_advertised_address_is_set_and_unset_while_clients_are_connected(everywhere: BrokerProcess) -> None:
     """New connections receive the present setting, also those of a client that has another address."""
-    settings = {**SETTINGS, "listeners": "PLAINTEXT://0.0.0.0:0"}
-    broker = BrokerProcess(tmp_path, settings, ephemeral=False)
-    broker.start()
-    try:
-        reached = f"127.0.0.2:{broker.port}"
-        client = AdminClient({"bootstrap.servers": reached})
-        client.list_topics(timeout=deadline_s())
-        given = f"127.0.0.3:{broker.port}"
-        assert broker.command("config", "set", f"advertised.listeners=PLAINTEXT://{given}").returncode == 0
-        wait_until(lambda: told(reached) == given, "the address that is set")
-        assert broker.status()["bootstrap"] == given
-        assert broker.command("config", "delete", "advertised.listeners").returncode == 0
-        wait_until(lambda: told(reached) == reached, "the address that is reached")
-        client.list_topics(timeout=deadline_s())
-    finally:
-        broker.stop()
+    reached = f"127.0.0.2:{everywhere.port}"
+    client = AdminClient({"bootstrap.servers": reached})
+    client.list_topics(timeout=deadline_s())
+    given = f"127.0.0.3:{everywhere.port}"
+    assert everywhere.command("config", "set", f"advertised.listeners=PLAINTEXT://{given}").returncode == 0
+    wait_until(lambda: told(reached) == given, "the address that is set")
+    assert everywhere.status()["bootstrap"] == given
+    assert everywhere.command("config", "delete", "advertised.listeners").returncode == 0
+    wait_until(lambda: told(reached) == reached, "the address that is reached")
+    client.list_topics(timeout=deadline_s())
 
 
 def test_c18_listeners_may_share_an_advertised_port_and_advertise_the_reached_host(tmp_path: Path) -> None:

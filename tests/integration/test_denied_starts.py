@@ -64,8 +64,7 @@ def assert_one_line(ended: subprocess.CompletedProcess[str], pattern: str, code:
 
 
 @needs_mounts
-@pytest.mark.parametrize("options", [(), ("--daemon", "--wait")])
-@pytest.mark.parametrize("kind", ["data", "run"])
+@pytest.mark.parametrize(("kind", "options"), [("data", ()), ("run", ("--daemon", "--wait"))])
 def test_a_directory_that_is_read_only(tmp_path: Path, kind: str, options: tuple[str, ...]) -> None:
     directory = tmp_path / kind
     directory.mkdir()

@@ -1,17 +1,16 @@
-"""Share groups as librdkafka speaks them: members that share partitions, redelivery, lists, deletion, deaths."""
+"""Share groups as librdkafka speaks them: members that share partitions, and redelivery."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import AcknowledgeType, KafkaException, Producer, ShareConsumer
+from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic, ResourceType
 
-from tests.support.broker_process import BrokerProcess, output_of
+from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_configs
 from tests.support.deadline import deadline_s, wait_until
 
@@ -109,35 +108,3 @@ def test_a_released_record_is_delivered_again_and_a_rejected_one_is_not(
         return lines <= printed
 
     wait_until(are_all_printed, f"these lines: {lines}")
-
-
-def test_the_command_line_lists_and_describes_a_group(
-    topic: str, group: str, members: Make, broker: BrokerProcess
-) -> None:
-    """S11, S12, S111-S113, S121."""
-    member = members(group, topic, share_acknowledgement_mode="explicit")
-    read([member], 100)
-    listed = json.loads(output_of("group", "list", "--bootstrap", broker.bootstrap, "--type", "share", "--json"))
-    assert {"group": group, "type": "share", "state": "Stable", "protocol_type": "share"} in listed
-    command = ("group", "describe", group, "--bootstrap", broker.bootstrap)
-    facts = json.loads(output_of(*command, "--json"))
-    assert (facts["type"], facts["assignor"], len(facts["members"])) == ("share", "simple", 1)
-    lines = [
-        (each["partition"], each["start_offset"], each["lag_records"], each["members"]) for each in facts["partitions"]
-    ]
-    assert lines == [(0, 0, 50, 1), (1, 0, 50, 1)]
-    assert "START  LAG  MEMBERS" in output_of(*command)
-
-
-def test_a_group_is_deleted_when_its_members_have_left(
-    topic: str, group: str, members: Make, admin: AdminClient
-) -> None:
-    """S110."""
-    member = members(group, topic)
-    read([member], 1)
-    with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
-        admin.delete_consumer_groups([group])[group].result(deadline_s())
-    member.close()
-    admin.delete_consumer_groups([group])[group].result(deadline_s())
-    again = members(group, topic)
-    assert sum(map(len, read([again], 100))) == 100, "the deleted group has no state"

@@ -99,14 +99,15 @@ def test_the_second_start_has_the_same_user_and_certificates(secured: Secured) -
     assert command("doctor", "--command-config", secured.properties(third["password"])).returncode == 0
 
 
-def test_the_printed_instructions(secured: Secured) -> None:
+def test_the_printed_instructions_of_a_listener_by_a_setting(secured: Secured) -> None:
     line = ("start", "--secure", "--daemon", *secured.where, "--data-dir", str(secured.directory / "data"))
-    done = command(*line, "--listen", "127.0.0.1:0", "--set", "status.port=0")
+    done = command(*line, "--set", "listeners=SASL_SSL://localhost:0", "--set", "status.port=0")
     ready, user, clients = done.stdout.splitlines()
-    assert ready.startswith("rotunda ready bootstrap=127.0.0.1:")
+    assert ready.startswith("rotunda ready bootstrap=localhost:")
     assert "status_url=https://127.0.0.1:" in ready
     assert user.startswith("user admin has the password ")
     assert clients.startswith("settings for clients: rotunda tls clients --dir ")
+    assert command("topic", "list", *secured.where).returncode == 0
 
 
 def test_conflicting_settings_are_rejected(tmp_path: Path) -> None:
@@ -171,14 +172,6 @@ def test_commands_on_this_machine_are_the_first_user(running: tuple[Secured, str
     line = ("acl", "add", "--allow-principal", "User:alice", "--operation", "create", "--topic", "hers", *secured.where)
     assert command(*line).returncode == 0, command(*line).stderr
     assert command("topic", "create", "hers", "--command-config", str(hers)).returncode == 0
-
-
-def test_a_listener_of_a_settings_own(secured: Secured) -> None:
-    line = ("start", "--secure", "--daemon", "--json", *secured.where, "--data-dir", str(secured.directory / "data"))
-    done = command(*line, "--set", "listeners=SASL_SSL://localhost:0", "--set", "status.port=0")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["bootstrap"].startswith("localhost:")
-    assert command("topic", "list", *secured.where).returncode == 0
 
 
 def test_the_settings_of_confluent_kafka(running: tuple[Secured, str], monkeypatch: pytest.MonkeyPatch) -> None:

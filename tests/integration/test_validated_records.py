@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -27,6 +25,7 @@ from tests.support.wire_messages import create_topic, fetch, list_offset, produc
 INVALID_TIMESTAMP = 32
 LOG_APPEND_TIME_BIT = 8
 BROKER_SETTINGS = {"log.retention.check.interval.ms": 100}
+OWN_OPTIONS = {"ephemeral": False}
 
 THREE = b"".join(encoded_record(number) for number in range(3))
 
@@ -76,32 +75,22 @@ def test_retention_by_time_where_a_client_leaves_the_largest_timestamp_out(wire:
     wait_until(lambda: list_offset(wire, topic, 0, -2)[1] == 3, "the old records are deleted")
 
 
-@pytest.fixture
-def restarted(broker_directory: Path) -> Iterator[BrokerProcess]:
-    running = BrokerProcess(broker_directory, ephemeral=False).start()
-    yield running
-    running.stop()
-
-
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-def test_a_batch_that_is_sent_again_after_a_restart(restarted: BrokerProcess, topic: str, is_clean: bool) -> None:
+def test_a_batch_that_is_sent_again_after_a_restart(own_broker: BrokerProcess, topic: str) -> None:
     """Its producer was in use when the batch was written, also if its header or its records bear no time."""
     times = {"header": time.time_ns() // 1_000_000, "records": -1}
     batches = {
         name: sealed_batch(THREE, 3, codec=0, base_timestamp_ms=base, max_timestamp_ms=-1, producer=(4000, 0, 0))
         for name, base in times.items()
     }
-    with WireClient(restarted.port) as wire:
+    with WireClient(own_broker.port) as wire:
         for name, batch in batches.items():
             create_topic(wire, f"{topic}-{name}", 1)
             assert produce(wire, f"{topic}-{name}", 0, batch, acks=-1).base_offset == 0
-    if is_clean:
-        restarted.stop()
-    else:
-        restarted.kill_everything()
-    restarted.start()
-    with WireClient(restarted.port) as wire:
-        for name, batch in batches.items():
-            response = produce(wire, f"{topic}-{name}", 0, batch, acks=-1)
-            assert (response.error_code, response.base_offset) == (0, 0), name
-            assert list_offset(wire, f"{topic}-{name}", 0, -1)[1] == 3, name
+    for end in (own_broker.kill_everything, own_broker.stop):
+        end()
+        own_broker.start()
+        with WireClient(own_broker.port) as wire:
+            for name, batch in batches.items():
+                response = produce(wire, f"{topic}-{name}", 0, batch, acks=-1)
+                assert (response.error_code, response.base_offset) == (0, 0), name
+                assert list_offset(wire, f"{topic}-{name}", 0, -1)[1] == 3, name

@@ -81,12 +81,14 @@ def test_h08_after_a_handshake_of_version_0_tokens_come_bare() -> None:
     one.take(handshake(version=0), 0, 1)
     assert one.take(b"\0alice\0secret", 0, 2) == Step(bytes(4))
     assert one.is_open
-    failing = begun()
-    failing.take(handshake(version=0), 0, 1)
-    step = failing.take(b"\0alice\0wrong", 0, 2)
-    assert step.response == b""
-    assert step.failure is not None
-    assert step.failure.user == "alice"
+    for user, cause in (("alice", "wrong password"), ("carol", "unknown user")):
+        failing = begun()
+        failing.take(handshake(version=0), 0, 1)
+        step = failing.take(f"\0{user}\0wrong".encode(), 0, 2)
+        assert step.response == b""
+        assert step.failure is not None
+        assert step.failure.user == user
+        assert cause in step.failure.cause
 
 
 def test_c11_api_versions_is_passed_on_once_and_again_after_an_error_or_when_it_could_not_be_sent() -> None:
