@@ -138,6 +138,8 @@ def take_queue(url: str, handler_pid: int, directory: Path) -> None:
 
 
 def save(page: Page, path: Path, *, full_page: bool = True) -> None:
+    # An opened topic has scrolled the page to itself.
+    page.evaluate("scrollTo(0, 0)")
     page.screenshot(path=path, full_page=full_page)
     # 256 colours are plenty, and half the size.
     subprocess.run(["pngquant", "--force", "--ext", ".png", "--skip-if-larger", "256", str(path)], check=False)

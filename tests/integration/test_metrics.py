@@ -41,7 +41,8 @@ DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8
 ALERTS = yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))
 QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
 QUERIES += [rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]]
-QUERIES += [metric.query for metric in KAFKA_METRICS if metric.query]
+OF_PARTITIONS = [metric.query for metric in KAFKA_METRICS if metric.query and "metrics.per.partition" in metric.text]
+QUERIES += [metric.query for metric in KAFKA_METRICS if metric.query and metric.query not in OF_PARTITIONS]
 RECORDS = 300
 #: Of the client `attic`, which sends more; in bytes a second.
 QUOTA = 1000
@@ -290,6 +291,8 @@ def test_every_query_finds_its_metrics_and_labels(scraper: Scraper) -> None:
         if "certificate" in query:
             continue  # this broker has no TLS; see test_certificate_expiry.py
         check_query(found, query)
+    for query in OF_PARTITIONS:
+        check_query(scraper.scrape(per_partition=True), query)
 
 
 def check_query(found: Exposition, query: str) -> None:

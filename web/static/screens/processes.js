@@ -16,7 +16,7 @@ const processes = new Table("processes", {
   columns: [
     { name: "name", title: "Process", class: "tight", value: name, show: name },
     { name: "pid", title: "pid", number: true, value: (row) => row.pid, show: (row) => String(row.pid) },
-    { name: "state", title: "State", class: "tight", value: (row) => row.state, show: (row) => h("span", { class: row.serves ? "good" : "bad" }, row.serves ? "serves" : row.state) },
+    { name: "state", title: "State", class: "tight", value: (row) => row.state, show: (row) => h("span", { class: row.serves ? "good" : "bad" }, row.state === "running" && !row.serves ? "starting" : row.state) },
     { name: "cpu", title: "CPU", class: "tight", value: (row) => row.cpu, show: (row) => meter(row.cpu, percent(row.cpu), [0.8, 0.95]) },
     { name: "history", title: "last 5 min", value: (row) => row.cpu, show: history },
     { name: "pss", title: "memory (PSS)", number: true, value: (row) => row.pss_bytes, show: (row) => bytes(row.pss_bytes) },

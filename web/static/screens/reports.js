@@ -83,7 +83,7 @@ function facts(brief) {
   return [
     fact("Of", range(brief)),
     fact("Made", h("span", null, h("span", { id: "report-age" }), `, took ${span(brief.took_s)}`)),
-    fact("Stands on", brief.certainty),
+    fact("Coverage", brief.certainty),
   ];
 }
 
