@@ -59,8 +59,16 @@ class Scene:
     def leave(self, member_id: str, instance_id: str | None = None) -> Outcome:
         return leave(self.coordinator, (member_id, instance_id))[0] if self.is_there else 25
 
-    def commit(self, member_id: str, generation: int, version: int = 9, *, transactional: bool = False) -> Outcome:
-        committer = Committer(GROUP, member_id, None, generation, version, transactional)
+    def commit(
+        self,
+        member_id: str,
+        generation: int,
+        version: int = 9,
+        instance_id: str | None = None,
+        *,
+        transactional: bool = False,
+    ) -> Outcome:
+        committer = Committer(GROUP, member_id, instance_id, generation, version, transactional)
         return self.coordinator.commit(committer)
 
     def of_group(self, validate: Callable[[ClassicGroup], int]) -> Outcome:
@@ -108,6 +116,18 @@ TABLE: dict[str, tuple[Callable[[Scene], Outcome], tuple[Outcome, ...]]] = {
     "transactional commit": (
         lambda s: s.commit(s.follower, s.generation, 3, transactional=True),
         (25, 0, 0, 0, 22),
+    ),
+    "transactional commit, unknown": (
+        lambda s: s.commit("nobody", s.generation, 3, transactional=True),
+        (25, 25, 25, 25, 22),
+    ),
+    "transactional commit, old generation": (
+        lambda s: s.commit(s.follower, 0, 3, transactional=True),
+        (25, 22, 22, 22, 22),
+    ),
+    "transactional commit, by an unknown instance": (
+        lambda s: s.commit(s.follower, s.generation, 3, "i", transactional=True),
+        (25, 25, 25, 25, 22),
     ),
     "transactional commit, by no member": (lambda s: s.commit("", -1, 2, transactional=True), (0, 0, 0, 0, 0)),
     "delete": (lambda s: s.of_group(ClassicGroup.validate_delete), (0, 68, 68, 68, 69)),
