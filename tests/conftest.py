@@ -92,14 +92,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     """Return the tests in an order of which each worker gets an equal part, and runs it from its beginning.
 
-    Modules of Spark are at the beginnings of two parts, and those of the shared Kafka at another's, so most workers
+    Modules of Spark are at the beginning of one part, and those of the shared Kafka at another's, so other workers
     start neither. Slow modules are at the beginnings of the rest: short tests are left for the end, when workers steal
     from each other.
     """
     kafka = {item.path for item in items if "apache_kafka" in getattr(item, "fixturenames", ())}
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     parts: list[list[pytest.Item]] = [[] for _ in range(workers)]
-    places = {"spark": cycle(parts[:2]), "kafka": cycle(parts[2:3] or parts), "slow": cycle(parts[3:] or parts)}
+    places = {"spark": cycle(parts[:1]), "kafka": cycle(parts[1:2] or parts), "slow": cycle(parts[2:] or parts)}
     short: list[pytest.Item] = []
     for path, tests in groupby(items, lambda item: item.path):
         if "spark" in path.parts:
