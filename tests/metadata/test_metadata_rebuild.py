@@ -62,6 +62,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "emptied": lambda path: path.write_bytes(b""),
     "garbage": lambda path: path.write_bytes(b"\xff\x00garbage" * 1000),
     "a bad byte in its header": lambda path: path.write_bytes(b"Z" + path.read_bytes()[1:]),
+    "a bad byte in its root page": lambda path: path.write_bytes(
+        path.read_bytes()[:100] + b"\xf2" + path.read_bytes()[101:]
+    ),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:5000]),
     "a directory": replace_by_a_directory,
     "a bad byte in a name": rename_topic,
