@@ -223,9 +223,9 @@ class StoppedClock(FakeClock):
         pass
 
 
-def change(broker: SteppedBroker, numbers: random.Random) -> None:
+def change(broker: SteppedBroker, numbers: random.Random, kinds: str) -> None:
     """Change settings, topics, rights or quotas, or replace a target."""
-    kind, name = numbers.choice("snrddqqe"), numbers.choice("ab")
+    kind, name = numbers.choice(kinds), numbers.choice("ab")
     controller, exists = broker.controller, broker.parts(0).metadata.topic(name) is not None
     if not exists:
         broker.create(name, 2, numbers.choice(CONFIGS))
@@ -246,6 +246,19 @@ def change(broker: SteppedBroker, numbers: random.Random) -> None:
     broker.announce_metadata()
 
 
+def warm_up(broker: SteppedBroker, client: Client, others: list[Asked]) -> None:
+    """Send each request again until compiled code handles it."""
+    for key, version, fields in others:
+        for _ in range(4):
+            client.send_frame(key, version, codec.encode_request(key, version, 0, "test", fields)[4:])
+            broker.settle()
+
+
+def steady(others: list[Asked]) -> list[Asked]:
+    """Return those that have the same response in any round: in a full ring they wait in one of the two runs only."""
+    return [each for each in others if each.api_key != ApiKey.LIST_OFFSETS]
+
+
 def run(numbers: random.Random, directory: Path) -> None:
     is_slow = numbers.random() < 0.5
     ring_bytes, clock = (4 * 1024, StoppedClock) if is_slow else (64 * 1024, FakeClock)
@@ -258,11 +271,13 @@ def run(numbers: random.Random, directory: Path) -> None:
     member.join()
     others = others_of(member)
     producers = [Producer(broker.client(each % processors), each, numbers) for each in range(8)]
+    warm_up(broker, producers[0].client, others)
+    others = steady(others) if is_slow else others
     for _ in range(30):
         for _ in range(numbers.randrange(20)):
             numbers.choice(producers).send_any(numbers, others)
         if numbers.random() < 0.15:
-            change(broker, numbers)
+            change(broker, numbers, "e" if is_slow else "snrddqqe")
         broker.clock.advance_ns(numbers.randrange(10**6))
         for index in range(handlers):
             broker.run_once(index)
