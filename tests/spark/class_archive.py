@@ -30,10 +30,8 @@ def _place() -> Path:
 
 
 ARCHIVE = _place()
-#: Classes that are not in the archive are not verified: without any archive that takes a sixth of the time.
-_UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 #: Options of a Java that is to start quickly and run shortly.
-JAVA_OPTIONS = f"{_QUICK} {_UNVERIFIED} -XX:SharedArchiveFile={ARCHIVE}"
+JAVA_OPTIONS = f"{_QUICK} -XX:SharedArchiveFile={ARCHIVE}"
 
 
 def make() -> None:
