@@ -15,7 +15,7 @@ TESTS = {
     "a browser": "tests/web/test_screens.py::",
     "a walk": "tests/integration/test_kafka_python.py::",
     "a whole broker": "tests/integration/test_start_secure.py::test_the_settings_of_kcat",
-    "time": "tests/integration/test_own_producer.py::test_records_are_there_once",
+    "time": "tests/integration/test_own_producer.py::test_a_restart_of_the_broker_loses_and_doubles_nothing",
     "Go, for compat": "tests/integration/test_start_secure.py::test_the_settings_of_franz_go",
     "Java, for compat": "tests/compat/test_kafka_acls.py::",
 }

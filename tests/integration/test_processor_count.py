@@ -83,7 +83,7 @@ def test_a29_connections_not_received_by_a_killed_processor_are_closed_and_uncou
     wait_until(lambda: _settled(own_broker, 6), "all are accepted")
     # Connections of an admin client would be the stopped one's too: librdkafka fails a request after ten seconds.
     set_over_first(received, SETTING, "1")
-    wait_until(lambda: "the last of 2 leave" in own_broker.log_text(), "the second is to leave")
+    wait_until(lambda: "the last of 2 processors leave" in own_broker.log_text(), "the second is to leave")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: len(own_broker.processes("processor")) == 1, "it has ended")
     served = [client for client in (*received, *queued) if client.is_served()]

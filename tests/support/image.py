@@ -10,8 +10,10 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,11 +185,19 @@ class Container:
         )
 
     def close(self) -> None:
-        """Kill the processes of the container."""
+        """Kill the processes of the container: they end with the first. unshare's --kill-child ends at setpriv."""
+        with suppress(ProcessLookupError):
+            for first in self._first():
+                os.kill(first, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+    def _first(self) -> list[int]:
+        """Return the container's process 1, by its number outside; nothing if it has ended."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(each) for each in children.read_text().split()] if children.exists() else []
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Return the match in the first line of its output that has one."""
@@ -201,7 +211,7 @@ class Container:
 
     def inside(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command where the container's processes are, by its user, as its health is checked."""
-        [first] = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        [first] = self._first()
         enter = [
             "nsenter",
             f"--target={first}",
