@@ -65,6 +65,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a bad byte in its root page": lambda path: path.write_bytes(
         path.read_bytes()[:100] + b"\xf2" + path.read_bytes()[101:]
     ),
+    "a wrong count of free pages, which no read meets": lambda path: path.write_bytes(
+        path.read_bytes()[:36] + b"\0\0\0\5" + path.read_bytes()[40:]
+    ),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:5000]),
     "a directory": replace_by_a_directory,
     "a bad byte in a name": rename_topic,
