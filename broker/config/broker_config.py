@@ -145,7 +145,7 @@ class BrokerConfig(
         """The listeners that are opened, and where."""
         if self.insecure_listen:
             return self.wanted_listeners
-        return narrowed(self.wanted_listeners, self._advertised_entries, self.authenticates)
+        return narrowed(self.wanted_listeners, self.advertised_entries, self.authenticates)
 
     def authenticates(self, listener: Listener) -> bool:
         if has_sasl(listener):
@@ -166,10 +166,11 @@ class BrokerConfig(
     @cached_property
     def effective_advertised_listeners(self) -> tuple[Listener, ...]:
         """Addresses for clients, one per listener: port 0 becomes the bound one, no host the one a client used."""
-        return advertised(self.bound_listeners, self._advertised_entries)
+        return advertised(self.bound_listeners, self.advertised_entries)
 
     @property
-    def _advertised_entries(self) -> tuple[Listener, ...]:
+    def advertised_entries(self) -> tuple[Listener, ...]:
+        """The parsed ``advertised.listeners``, without the controller's."""
         entries = without_controllers(self.advertised_listeners or (), self.controller_listener_names)
         return parse_advertised(entries, parse_protocol_map(self.listener_security_protocol_map))
 
@@ -354,7 +355,7 @@ def _check(config: BrokerConfig, rules: _Rules | None = None) -> None:
             complaint = str(error)
         if complaint:
             places = {str(config.origin(name)) for name in names if name in config.layers}
-            # Several rules parse the listeners: their error is reported once, by the first.
+            # Several rules parse the listeners: an invalid value is reported once, by the first, which names it.
             complaints.setdefault(complaint, f"{', '.join(sorted(places)) or 'default'}: {names[0]}: {complaint}")
             involved += names
     if complaints:
@@ -376,9 +377,14 @@ def _status_complaint(config: BrokerConfig) -> str | None:
     return None
 
 
-def _advertised_complaint(config: BrokerConfig) -> str | None:
-    _ = config.effective_advertised_listeners
-    return None
+def _parses(parse: Callable[[BrokerConfig], object]) -> Callable[[BrokerConfig], str | None]:
+    """Return a rule that a value can be parsed."""
+
+    def complaint(config: BrokerConfig) -> str | None:
+        parse(config)
+        return None
+
+    return complaint
 
 
 def _in_sync_complaint(config: BrokerConfig) -> str | None:
@@ -419,8 +425,14 @@ _Rules = tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...
 _RULES_OF_A_START: _Rules = ((("min.insync.replicas", "one.replica.suffices"), _in_sync_complaint),)
 
 _RULES: _Rules = (
+    (
+        ("listener.security.protocol.map",),
+        _parses(lambda config: parse_protocol_map(config.listener_security_protocol_map)),
+    ),
+    (("listeners",), _parses(lambda config: config.wanted_listeners)),
+    (("advertised.listeners",), _parses(lambda config: config.advertised_entries)),
     (("listeners", "listener.security.protocol.map", "insecure.listen"), _listeners_complaint),
-    (("advertised.listeners", "listeners"), _advertised_complaint),
+    (("advertised.listeners", "listeners"), _parses(lambda config: config.effective_advertised_listeners)),
     (("control.plane.listener.name", "listeners"), control_plane_complaint),
     (("inter.broker.listener.name", "listeners"), lambda config: inter_broker_complaint(config, config.listener_names)),
     (("listeners",), _of_listeners_complaint),
