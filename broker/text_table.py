@@ -97,9 +97,13 @@ def fitted(text: str, columns: int) -> str:
     """Return the text, cut to so many columns of a terminal."""
     if width(text) <= columns:
         return text
-    while text and width(text) > columns - 1:
-        text = text[:-1]
-    return f"{text}…" if columns > 0 else ""
+    end, left = 0, columns - 1
+    for each in text:
+        left -= width(each)
+        if left < 0:
+            break
+        end += 1
+    return f"{text[:end]}…" if columns > 0 else ""
 
 
 def width(text: str) -> int:

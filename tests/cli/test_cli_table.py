@@ -1,8 +1,10 @@
 """Tables and names as they are printed."""
 
+import time
+
 import pytest
 
-from rotunda.broker.text_table import aligned, printable, quoted
+from rotunda.broker.text_table import aligned, fitted, printable, quoted
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,10 @@ def test_numbers_stand_to_the_right_and_the_unknown_is_a_dash() -> None:
         "bcd   100     -  -",
         "名      -  12.0  -",
     ]
+
+
+def test_the_longest_name_of_a_client_is_cut_at_once() -> None:
+    """A group id has up to 32,767 bytes."""
+    begin_s = time.process_time()
+    assert [fitted("名" * 10_000, columns) for columns in (0, 1, 2, 5)] == ["", "…", "…", "名名…"]
+    assert time.process_time() - begin_s < 5
