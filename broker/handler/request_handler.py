@@ -337,7 +337,7 @@ class RequestHandler:
         ring_requests, is_direct, number, count = self._ring_requests, self._is_direct, 0, len(frames)
         while number < count:
             if is_direct and ring_requests.keys[view[frames[number][0] + API_KEY_AT]]:
-                number = ring_requests.handle(ring, frames, number, dequeued_ns)
+                number = ring_requests.handle(ring, frames, number, dequeued_ns, end_ns)
                 if number == count:
                     handled_ns = now_ns()
                     break

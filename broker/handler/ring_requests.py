@@ -74,16 +74,17 @@ class RingRequests:
             native.dirty, native.rings, native.touched = appends.dirty, self._responses.rings, self._responses.touched
             appends.complete_ring = self.complete
 
-    def handle(self, ring: RequestRing, frames: list[RingFrame], first: int, dequeued_ns: int) -> int:
+    def handle(self, ring: RequestRing, frames: list[RingFrame], first: int, dequeued_ns: int, end_ns: int) -> int:
         """Handle the requests of a ring's frames from ``first`` on; return the number of the first frame left. HOT.
 
-        Only if `is_compiled`. A run ends early after many bytes, so that a turn stays short.
+        Only if `is_compiled`. A run ends early after many bytes or at ``end_ns``, so that a turn stays short.
         """
         versions = self._metadata.version, self._listeners.version
         if versions != self._versions:
             self._versions = versions
             self._caches.clear()
-        number: int = self._native.handle(ring, ring.processor, frames, first, dequeued_ns, self._wall_ms())
+        times = dequeued_ns, self._wall_ms(), end_ns
+        number: int = self._native.handle(ring, ring.processor, frames, first, *times)
         if number > first:
             self.requests += number - first
             ring.cursor = frames[number - 1][2]

@@ -17,7 +17,7 @@ from typing import Final
 PURE_PYTHON_VARIABLE: Final = "ROTUNDA_PURE_PYTHON"
 
 #: What this code expects of the module; one that was built from other sources has another (`module.c`).
-_INTERFACE: Final = 11
+_INTERFACE: Final = 12
 
 
 def _load() -> ModuleType | None:

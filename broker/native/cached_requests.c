@@ -43,7 +43,7 @@ DEFINE_BASE(requests, "CachedRequests", REQUESTS_FIELDS, REQUESTS_COUNT, static,
 
 enum { NOTED = 1, PREFIX_AT = 8, CRC_AT = 21, SMALLEST_RECORD_BYTES = 7, TAG_BYTES = 3, START_AFTER = 16 };
 
-/* A run ends after as many bytes of batches, at most half a millisecond: then the handler looks at the time. */
+/* A run ends after as many bytes of batches, at most half a millisecond, and with the first response after its end. */
 enum { RUN_BYTES = 256 * 1024 };
 
 /* A request's batch, and its envelope. */
@@ -59,7 +59,7 @@ typedef struct {
     Fields *self;
     PyObject *ring, *processor, *dequeued_ns, *now_ns;
     Py_buffer view;
-    long long now_ms, left_bytes;
+    long long now_ms, end_ns, left_bytes;
 } Turn;
 
 /* Finds the cached request of a connection without earlier ones in slices, and checks that it equals this one up to the
@@ -204,6 +204,7 @@ static bool repeat_response(Turn *turn, const Batch *batch)
     response = again == Py_None ? Py_NewRef(response) : PyObject_CallFunctionObjArgs(again, response, NULL);
     turn->now_ns = response && response != Py_None ? PyObject_CallNoArgs(turn->self->slots[clock_ns_FIELD]) : NULL;
     bool is_sent = turn->now_ns != NULL && write_response(turn, response, batch->envelope) != NULL;
+    turn->left_bytes = is_sent && PyLong_AsLongLong(turn->now_ns) >= turn->end_ns ? 0 : turn->left_bytes;
     Py_XDECREF(turn->now_ns);
     Py_XDECREF(response);
     return is_sent;
@@ -241,14 +242,14 @@ static PyObject *number_done(Turn *turn, Py_ssize_t number)
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(number);
 }
 
-/* handle(ring, processor, frames, first, dequeued_ns, now_ms) -> number of the first frame that is left. */
+/* handle(ring, processor, frames, first, dequeued_ns, now_ms, end_ns) -> number of the first frame that is left. */
 static PyObject *handle(Fields *self, PyObject *arguments)
 {
     Turn turn = {.self = self, .left_bytes = RUN_BYTES};
     PyObject *frames;
     Py_ssize_t number;
-    if (!PyArg_ParseTuple(arguments, "OOO!nOL", &turn.ring, &turn.processor, &PyList_Type, &frames, &number,
-            &turn.dequeued_ns, &turn.now_ms)
+    if (!PyArg_ParseTuple(arguments, "OOO!nOLL", &turn.ring, &turn.processor, &PyList_Type, &frames, &number,
+            &turn.dequeued_ns, &turn.now_ms, &turn.end_ns)
         || !is_requests((PyObject *)self) || PyObject_GetBuffer(self->slots[view_FIELD], &turn.view, PyBUF_WRITABLE) < 0)
         return NULL;
     while (turn.left_bytes > 0 && number >= 0 && number < PyList_Size(frames)

@@ -3,7 +3,7 @@
 #include "native.h"
 
 /* The interface version: broker/native/__init__.py ignores a module built from other sources. */
-#define INTERFACE 11
+#define INTERFACE 12
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 {

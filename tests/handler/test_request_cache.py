@@ -20,6 +20,8 @@ from rotunda.broker.partitions.request_cache import CACHED_NS, CachedRequest, Re
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.server_log.slow_turns import LONG_NS
+from rotunda.shm.tables.partitions import PartitionTable
 from tests.support.record_batches import record_batch
 from tests.support.results import present
 from tests.support.stepped_broker import ARENA_BYTES, Client, Sent, SteppedBroker, batch_for
@@ -170,6 +172,26 @@ def test_a_response_made_while_the_topics_change_is_not_cached(
     stepped.settle()
     after = answered(stepped.client(), stepped, metadata(None), ApiKey.METADATA, 8)
     assert len(after) > len(before.answer.payload)
+
+
+def test_repeated_responses_that_take_long_end_with_their_turn(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, read = stepped.client(), PartitionTable.read_fetched
+    fields = {"topics": [{"name": "topic", "partitions": [{"timestamp": -1}]}]}
+    frame = frame_of(ApiKey.LIST_OFFSETS, 7, "a", fields)
+    for _ in range(3):
+        answered(client, stepped, frame, ApiKey.LIST_OFFSETS, 7)
+
+    def slowly(table: PartitionTable, row: int) -> tuple[int, int, int, int, int]:
+        stepped.clock.advance_ns(LONG_NS // 4)
+        return read(table, row)
+
+    monkeypatch.setattr(PartitionTable, "read_fetched", slowly)
+    sent = [client.send_frame(ApiKey.LIST_OFFSETS, 7, frame, 0) for _ in range(20)]
+    stepped.run_once(0)
+    stepped.drain()
+    assert 4 <= sum(bool(each.answers) for each in sent) <= 5
 
 
 def questions(names: list[str], name: str) -> list[tuple[ApiKey, int, dict[str, Any]]]:

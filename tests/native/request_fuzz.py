@@ -77,8 +77,8 @@ sys.unraisablehook = FAILED.append
 _handle = RingRequests.handle
 
 
-def counted(self: RingRequests, ring: Any, frames: Any, first: int, now_ns: int) -> int:
-    number = _handle(self, ring, frames, first, now_ns)
+def counted(self: RingRequests, ring: Any, frames: Any, first: int, *times: int) -> int:
+    number = _handle(self, ring, frames, first, *times)
     HANDLED.update(REQUEST.unpack_from(self._responses.view, at)[3] for at, _, _ in frames[first:number])
     return number
 
