@@ -90,6 +90,8 @@ class CachedResponse(CachedFields):
 
     __slots__ = ("facts", "listeners_version", "metadata_version", "payload", "tail")
 
+    entry_bytes = 1024
+
     def __init__(self, request: Request, broker: BrokerContext) -> None:
         super().__init__(request)
         self.metadata_version, self.listeners_version = broker.metadata.version, broker.listeners.version

@@ -74,6 +74,8 @@ class CachedHeartbeat(CachedFields):
 
     __slots__ = ("body", "shard")
 
+    entry_bytes = 1280
+
     def __init__(self, request: Request, shard: GroupShard, body: Any) -> None:
         super().__init__(request)
         self.shard, self.body = shard, body

@@ -104,7 +104,7 @@ class CachedListOffsets(CachedFields):
 
     __slots__ = ("about", "asked", "is_committed", "tail", "template")
 
-    entry_bytes = 1024
+    entry_bytes = 1600
 
     def __init__(self, request: Request, body: Any, rows: list[int], handler: int) -> None:
         super().__init__(request)
