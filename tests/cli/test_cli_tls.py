@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import shlex
 import socket
 import ssl
 import stat
@@ -156,5 +157,6 @@ def test_settings_of_every_client_can_be_read(user: str, certificate: Path | Non
     texts = snippets(Access("one:1,two:2", Path("/o'ne/ca.pem"), certificate, user))
     for client in ("confluent-kafka", "kafka-python", "aiokafka"):
         ast.parse(texts[client])
+    assert "ssl.ca.location=/o'ne/ca.pem" in shlex.split(texts["kcat"])
     for name, text in texts.items():
         assert ("SASL_SSL" in text) is bool(user), name

@@ -6,6 +6,7 @@ Text and nothing else. A password is never part of it: each snippet names its en
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 PASSWORD_VARIABLE = "KAFKA_PASSWORD"  # noqa: S105 - the name of one
@@ -114,7 +115,9 @@ def _escaped(value: str) -> str:
 
 
 def _kcat(access: Access) -> str:
-    options = [f"-X {name}={value}" for name, value in _librdkafka(access).items() if name != "bootstrap.servers"]
+    options = [
+        f"-X {quote(f'{name}={value}')}" for name, value in _librdkafka(access).items() if name != "bootstrap.servers"
+    ]
     if access.user:
         options.append(f'-X sasl.password="${PASSWORD_VARIABLE}"')
     return " \\\n  ".join((f"kcat -b {access.bootstrap}", *options, "-L")) + "\n"
