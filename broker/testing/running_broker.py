@@ -52,7 +52,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "one.replica.suffices": True,
 }
 
-START_S: Final = 60.0
+START_S: Final = 120.0
 #: Longer than shutdown.timeout.ms, after which the broker kills its remaining processes.
 STOP_S: Final = 20.0
 _LOOK_AGAIN_S: Final = 0.005
