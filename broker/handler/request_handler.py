@@ -159,8 +159,16 @@ class RequestHandler:
         """Return the requests that compiled code may handle."""
         by_api: dict[int, RequestCache[Any]] = {_PRODUCE: self._produce.cache, _LIST_OFFSETS: offsets.cache}
         by_api |= {**groups.caches, **self._calls.caches}
-        ends = self._appends, self._responses, self._reader
-        return RingRequests(self.broker, caches, by_api, ends, self.slices, self._poison.current)
+        return RingRequests(
+            self.broker,
+            caches,
+            by_api,
+            self._appends,
+            self._responses,
+            self._reader,
+            self.slices,
+            self._poison.current,
+        )
 
     def run_once(self) -> bool:
         """Run one turn of the loop; False if it was idle.

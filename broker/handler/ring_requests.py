@@ -47,17 +47,19 @@ API_KEY_AT = REQUEST_ENVELOPE.offset("api_key")
 class RingRequests:
     """The runs of requests of one handler."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each belongs to the handler, and compiled code uses it
         self,
         broker: BrokerContext,
         caches: RequestCaches,
         by_api: Mapping[int, RequestCache[Any]],
-        ends: tuple[PartitionAppender, ResponseWriter, RequestDecoder],
+        appends: PartitionAppender,
+        responses: ResponseWriter,
+        reader: RequestDecoder,
         slices: Slices,
         current: CurrentRequest,
     ) -> None:
         """``by_api``: the caches of the APIs whose requests may be handled here."""
-        appends, self._responses, self._reader = ends
+        self._responses, self._reader = responses, reader
         self._caches, self._metadata, self._listeners = caches, broker.metadata, broker.listeners
         self._versions = -1, -1
         self._wall_ms = broker.clock.wall_ms
