@@ -94,7 +94,7 @@ def _text(cell: Cell) -> str:
 
 
 def fitted(text: str, columns: int) -> str:
-    """Return the text, cut to so many columns of a terminal."""
+    """Return the text, cut to this number of columns of a terminal."""
     if width(text) <= columns:
         return text
     end, left = 0, columns - 1
@@ -107,7 +107,7 @@ def fitted(text: str, columns: int) -> str:
 
 
 def width(text: str) -> int:
-    """Return how many columns of a terminal a text needs."""
+    """Return the number of columns of a terminal that a text needs."""
     if text.isascii():
         return len(text)
     return sum(

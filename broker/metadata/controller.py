@@ -56,6 +56,7 @@ from rotunda.broker.metadata.topics.topic_validation import (
 )
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.routing import INTERNAL_TOPICS, CoordinatorPartitions, topic_id_for
+from rotunda.broker.text_table import counted
 from rotunda.shm.tables.partitions import PartitionTable
 
 _TOPIC_ID_ENTROPY_BYTES = 16
@@ -164,7 +165,7 @@ class Controller:
                 for outcome, rows in accepted:
                     transaction.insert_topic(outcome.topic_id, outcome.name, rows, outcome.configs)
             for outcome, _ in accepted:
-                log.info("created topic %s with %d partition(s)", outcome.name, outcome.partitions)
+                log.info("created topic %s with %s", outcome.name, counted(outcome.partitions, "partition"))
             self._metadata.refresh()
         return outcomes
 

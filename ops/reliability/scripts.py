@@ -1,4 +1,4 @@
-"""What a fuzzer's connections send: frames of every API, or a client's steps up to and after authentication, mutated.
+"""The bytes that a fuzzer's connections send: frames of every API, or a client's steps up to authentication, mutated.
 
 A script is a generator that yields bytes to send and is sent the received bytes; it runs over plain text or inside TLS
 alike. Each of a stranger consists of a number of steps like a client's, and then steps that are mutated.

@@ -1,4 +1,4 @@
-"""Which quota holds for a client (`E09`)."""
+"""The quota of a client among those of its user and client id (`E09`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sensors the requests of a client have: by user, listener and the client id in the request."""
+"""The sensors of a client: by the user, the listener and the client id of its requests."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecorderB
 
 
 def push_strangers(bench: RecorderBench, first: int, count: int) -> None:
-    """Push a request of each of so many clients that were never heard of before."""
+    """Push a request of each of `count` new clients."""
     for start in range(first, first + count, BATCH):
         bench.texts.clear()
         numbers = range(start, start + BATCH)
